@@ -129,17 +129,10 @@ fn reshape(raw: &str) -> Result<String, String> {
     if functions.is_empty() {
         return Err("no function found in the headers: are they CUDA's?".into());
     }
-    let block = syn::File {
-        shebang: None,
-        attrs: Vec::new(),
-        items: vec![syn::Item::ForeignMod(syn::ItemForeignMod {
-            attrs: Vec::new(),
-            unsafety: None,
-            abi: syn::parse_str(r#"extern "C""#).map_err(|e| e.to_string())?,
-            brace_token: Default::default(),
-            items: functions,
-        })],
-    };
+    let mut block: syn::File = syn::parse_str(r#"extern "C" {}"#).map_err(|e| e.to_string())?;
+    if let [syn::Item::ForeignMod(block)] = &mut block.items[..] {
+        block.items = functions;
+    }
     let block = prettyplease::unparse(&block);
     let signatures = block.strip_prefix("extern \"C\" {").ok_or("the function block has an unexpected beginning")?;
     Ok(format!("{}functions! {{{signatures}", prettyplease::unparse(&file)))
