@@ -13,6 +13,7 @@ mod output;
 mod places;
 mod plan;
 mod search;
+mod toolkit;
 mod version;
 
 use std::cell::Cell;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 
 use environment::{Environment, Target};
 use search::{Package, Search};
+use toolkit::Needs;
 use version::Version;
 
 fn main() -> ExitCode {
@@ -40,15 +42,19 @@ fn run() -> Result<(), String> {
     let target = Target::of(&environment);
     let folder = Path::new("src/bindings");
     let known = version::known(folder)?;
+    let needs = Needs {
+        target: &target,
+        oldest: known[0],
+        asked: bindings::asked(&environment, &known)?,
+        compiles_headers: cfg!(feature = "bindgen"),
+    };
     let announced = Cell::new(false);
     let search = Search {
         environment: &environment,
-        target: &target,
         filesystem: Path::new("/"),
         pkg_config: &|version| pkg_config(version, !announced.replace(true)),
         known: &known,
-        asked: bindings::asked(&environment, &known)?,
-        compiles_headers: cfg!(feature = "bindgen"),
+        needs,
     };
     let plan = plan::plan(&search)?;
     let bindings = bindings_file(&plan, folder, &target, &environment)?;

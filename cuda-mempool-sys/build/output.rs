@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::environment::Target;
 use crate::link::Link;
 use crate::plan::{places, Plan};
-use crate::search::{Toolkit, HEADER};
+use crate::toolkit::{Toolkit, HEADER};
 use crate::version::Version;
 
 /// All lines that follow from the plan. The bindings lie in the file `bindings`.
@@ -19,15 +19,16 @@ pub fn lines(plan: &Plan, known: &[Version], target: &Target, bindings: &Path) -
     lines.into_iter().map(|line| format!("cargo:{line}")).collect()
 }
 
-/// One line on what was chosen, for whoever asks Cargo to be verbose.
+/// What was chosen and why nothing before it was, for whoever asks Cargo to be verbose.
 pub fn summary(plan: &Plan) -> String {
-    let origin = match &plan.toolkit {
-        Some(toolkit) => format!("CUDA {} found in {}", toolkit.version, toolkit.root.display()),
-        None if plan.tried.is_empty() => "no CUDA toolkit found".into(),
-        None => format!("no CUDA toolkit found. Tried:{}", places(&plan.tried)),
+    let toolkit = match &plan.toolkit {
+        Some(Toolkit { library: Some(_), version, root, .. }) => format!("CUDA {version} in {}", root.display()),
+        Some(Toolkit { version, include, .. }) => format!("headers of CUDA {version} in {}", include.display()),
+        None => "no CUDA toolkit".into(),
     };
     let made = if plan.generates { ", generated now" } else { "" };
-    format!("link kind {}, bindings of CUDA {}{made}; {origin}", plan.link, plan.bindings)
+    let tried = if plan.tried.is_empty() { String::new() } else { format!(". Passed over:{}", places(&plan.tried)) };
+    format!("link kind {}, bindings of CUDA {}{made}; found {toolkit}{tried}", plan.link, plan.bindings)
 }
 
 fn watched(toolkit: &Toolkit) -> Vec<String> {

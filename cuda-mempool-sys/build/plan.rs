@@ -2,7 +2,8 @@
 
 use crate::bindings;
 use crate::link::{self, Demand, Link};
-use crate::search::{Search, Toolkit, Tried};
+use crate::search::{Search, Tried};
+use crate::toolkit::Toolkit;
 use crate::version::Version;
 
 pub struct Plan {
@@ -13,7 +14,7 @@ pub struct Plan {
     /// Whether they are made from the toolkit's headers now.
     pub generates: bool,
     pub warnings: Vec<String>,
-    /// Where the search came past, when it was content with nothing or with a later place.
+    /// The places that would not do for the link kind, or for linking if that was left to choose.
     pub tried: Vec<Tried>,
 }
 
@@ -39,20 +40,20 @@ pub fn plan(search: &Search<'_>) -> Result<Plan, String> {
     let demands_dlopen = demand.as_ref().is_some_and(|demand| demand.link == Link::Dlopen);
     let mut warnings: Vec<_> = demand.into_iter().filter_map(|demand| demand.warning).collect();
     // With dlopen on demand a toolkit is a gift, so a variable that names none is no mistake.
-    if !demands_dlopen || search.compiles_headers {
+    if !demands_dlopen || search.needs.compiles_headers {
         warnings.extend(tried.iter().filter_map(mistaken_variable));
     }
 
     let Some(toolkit) = toolkit else {
-        if search.compiles_headers {
+        if search.needs.compiles_headers {
             return Err(no_headers(&tried));
         }
         return Ok(Plan { warnings, tried, ..without_toolkit(search) });
     };
     let newest = search.newest();
     let bindings = match link {
-        _ if search.compiles_headers => toolkit.version,
-        Link::Dlopen => search.asked.unwrap_or(newest),
+        _ if search.needs.compiles_headers => toolkit.version,
+        Link::Dlopen => search.needs.asked.unwrap_or(newest),
         Link::Dylib | Link::Static => bindings::for_toolkit(toolkit.version, search.known),
     };
     if link != Link::Dlopen && bindings < toolkit.version && toolkit.version > newest {
@@ -63,14 +64,14 @@ pub fn plan(search: &Search<'_>) -> Result<Plan, String> {
             toolkit.root.display()
         ));
     }
-    Ok(Plan { link, toolkit: Some(toolkit), bindings, generates: search.compiles_headers, warnings, tried })
+    Ok(Plan { link, toolkit: Some(toolkit), bindings, generates: search.needs.compiles_headers, warnings, tried })
 }
 
 fn without_toolkit(search: &Search<'_>) -> Plan {
     Plan {
         link: Link::Dlopen,
         toolkit: None,
-        bindings: search.asked.unwrap_or(search.newest()),
+        bindings: search.needs.asked.unwrap_or(search.newest()),
         generates: false,
         warnings: Vec::new(),
         tried: Vec::new(),
