@@ -16,6 +16,7 @@ pub fn lines(plan: &Plan, known: &[Version], target: &Target, bindings: &Path) -
     lines.extend(linking(plan, target));
     lines.extend(cfgs(plan, known));
     lines.extend(metadata(plan, known));
+    lines.push(format!("bindings={}", bindings.display()));
     lines.into_iter().map(|line| format!("cargo:{line}")).collect()
 }
 

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -133,7 +133,7 @@ fn loaded() -> &'static Result<Loaded, LoadError> {
         if let Some(loaded) = already_there() {
             return Ok(loaded);
         }
-        first_of(libraries::candidates(&variable), false)
+        first_of(libraries::candidates(&variable, Path::new("/")), false)
     })
 }
 
@@ -187,11 +187,14 @@ fn accepted(library: Library) -> Result<Loaded, String> {
         let function: unsafe extern "C" fn(*mut c_int) -> cudaError_t = core::mem::transmute(get_version);
         function(&mut version)
     };
-    if answer != cudaError_t::cudaSuccess {
-        return Err(format!("its cudaRuntimeGetVersion answers error {}", answer.0));
-    }
     let (major, minor) = (version / 1000, version % 1000 / 10);
-    if !(11..=13).contains(&major) {
+    if answer != cudaError_t::cudaSuccess {
+        // A runtime of CUDA 11 asks the driver even for its own version, which stays 0 where there is no driver. That
+        // it has pools tells it from the majors before.
+        if address_in(&library, "cudaMemPoolCreate\0").is_null() {
+            return Err(format!("its cudaRuntimeGetVersion answers error {}", answer.0));
+        }
+    } else if !(11..=13).contains(&major) {
         return Err(format!("CUDA runtime {major}.{minor}, but only 11 to 13 are supported"));
     }
     Ok(Loaded { library, runtime: Runtime { version, path: file_of(get_version.cast()) } })

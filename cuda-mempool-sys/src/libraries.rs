@@ -17,11 +17,12 @@ pub const NAMES: &[&str] = &["cudart64_13.dll", "cudart64_12.dll", "cudart64_110
 pub type Candidate = Result<PathBuf, (PathBuf, String)>;
 
 /// Everything that is worth a try: bare names, which the system's loader looks up, then the folders of toolkits.
-pub fn candidates(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<Candidate> {
+/// `filesystem` is `/`, but for tests.
+pub fn candidates(variable: &dyn Fn(&str) -> Option<OsString>, filesystem: &Path) -> Vec<Candidate> {
     let names = NAMES.iter().map(|name| Ok(PathBuf::from(name)));
     let named = places::VARIABLES.iter().filter_map(|name| variable(name)).map(PathBuf::from);
     let mut roots: Vec<PathBuf> = Vec::new();
-    for root in named.chain(places::usual_roots(variable, Path::new("/"))) {
+    for root in named.chain(places::usual_roots(variable, filesystem)) {
         if !roots.contains(&root) {
             roots.push(root);
         }

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::environment::{Environment, Target};
+use crate::libraries::Candidate;
 use crate::plan::{plan, Plan};
 use crate::search::{Package, Search};
 use crate::toolkit::Needs;
 use crate::version::{self, Version};
-use crate::{bindings, output};
+use crate::{bindings, libraries, output};
 
 pub const X86_64: u16 = 62;
 pub const AARCH64: u16 = 183;
@@ -165,6 +166,11 @@ impl Machine {
         })?;
         let lines = output::lines(&plan, &known, &target, Path::new("bindings.rs"));
         Ok(Built { summary: output::summary(&plan), plan, lines, asked: environment.asked() })
+    }
+
+    /// What a program would try to load here, below the folder of this machine where it is a path.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        libraries::candidates(&|name| self.variables.get(name).cloned(), self.folder.path())
     }
 
     pub fn built(&self) -> Built {

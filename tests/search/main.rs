@@ -1,12 +1,14 @@
-//! The build script's decisions, on made-up trees and environments: no CUDA is needed.
+//! What the build script decides and what the loader tries, on made-up trees and environments: no CUDA is needed.
 //!
-//! The modules of the build script are compiled in here as they are.
-#![allow(dead_code)] // of those modules, what only their `main` uses
+//! The modules of both are compiled in here as they are.
+#![allow(dead_code)] // what only their own crates use
 
 #[path = "../../cuda-mempool-sys/build/bindings.rs"]
 mod bindings;
 #[path = "../../cuda-mempool-sys/build/environment.rs"]
 mod environment;
+#[path = "../../cuda-mempool-sys/src/libraries.rs"]
+mod libraries;
 #[path = "../../cuda-mempool-sys/build/library.rs"]
 mod library;
 #[path = "../../cuda-mempool-sys/build/link.rs"]
@@ -26,5 +28,6 @@ mod version;
 
 mod choices;
 mod found;
+mod loaded;
 mod machine;
 mod refused;
