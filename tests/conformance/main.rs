@@ -35,7 +35,6 @@ mod driver;
 #[path = "../support/kernel.rs"]
 mod kernel;
 
-use std::time::Duration;
 use support::child::{self, Peer};
 use support::fact::{Area, Named, Outcome, Skip};
 use support::machine;
