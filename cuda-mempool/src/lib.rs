@@ -17,6 +17,7 @@
 //! # Ok(()) });
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(feature = "nightly", feature(allocator_api))]
 #![warn(missing_docs, unreachable_pub)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -27,6 +28,7 @@ mod error;
 mod event;
 mod example;
 mod graph_memory;
+pub mod host;
 mod pool;
 mod stream;
 mod support;
