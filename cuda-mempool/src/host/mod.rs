@@ -11,7 +11,7 @@
 //! - [`PinnedBox`] needs neither.
 //!
 //! ```
-//! # cuda_mempool::example(|device| {
+//! # cuda_mempool::example::run(|device| {
 //! use cuda_mempool::host::{NumaAllocator, PinnedBox};
 //! use cuda_mempool::{MemPool, Stream};
 //!

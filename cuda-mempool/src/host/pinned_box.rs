@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result};
 /// Its length is fixed. It dereferences to what it holds, so it goes wherever a slice goes.
 ///
 /// ```
-/// # cuda_mempool::example(|device| {
+/// # cuda_mempool::example::run(|device| {
 /// use cuda_mempool::host::{NumaAllocator, PinnedBox};
 /// let pinned = NumaAllocator::builder().near(device).build()?;
 /// let mut words = PinnedBox::from_iter(&pinned, (0..5).filter(|n| n % 2 == 0))?;
