@@ -30,6 +30,8 @@ impl PoolSource {
 
     /// Has the pool get `bytes` from the system, on several threads, and keep them.
     pub(super) fn prime(&self, bytes: usize) -> Result<()> {
+        // What was freed must be done with before streams other than its own can have it.
+        self.stream.synchronize()?;
         let steps = bytes.div_ceil(STEP);
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(steps);
         let share = |index: usize| (steps / threads + usize::from(index < steps % threads)) * STEP;
