@@ -1,5 +1,5 @@
 //! Collections in pinned memory: `cuda_mempool::host` over a runtime, real or simulated.
-#![cfg_attr(feature = "nightly", feature(allocator_api))]
+#![cfg_attr(feature = "nightly", feature(allocator_api, btreemap_alloc))]
 
 mod access;
 mod bounds;
