@@ -267,6 +267,8 @@ fn free_on_another_stream_after_the_first_was_destroyed() -> Outcome {
     let pool = Pool::device();
     let first = Stream::new();
     let pointer = pool.alloc(100, &first).release();
+    // The order that a free on another stream needs.
+    first.synchronize();
     first.destroy();
     let second = Stream::new();
     ok!(cudaFreeAsync(pointer, second.raw()));

@@ -30,7 +30,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts a process for a role or an isolated fact of an area.
+    /// Starts a process for a role, a fact or a question of an area.
     pub fn start(area: &Area, role: &str) -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         // The child's end of the socket is its standard input: no descriptor number to agree on.
@@ -129,7 +129,7 @@ fn play(areas: &[Area], wanted: &str, link: &mut Link) -> Outcome {
             role(link);
             return Ok(());
         }
-        if let Some((_, fact)) = area.isolated.iter().chain(area.questions).find(|(name, _)| is_wanted(name)) {
+        if let Some((_, fact)) = area.facts.iter().chain(area.isolated).chain(area.questions).find(|(name, _)| is_wanted(name)) {
             return fact();
         }
     }
