@@ -19,7 +19,12 @@ fn main() {
         println!("cargo:rustc-cfg=cuda_headers");
         println!("cargo:rerun-if-changed=wrapper.h");
         println!("cargo:rerun-if-changed=tests/c");
-        cc::Build::new().include(".").include(include).file("tests/c/constants.c").warnings_into_errors(true).compile("cuda_mempool_tests_c");
+        cc::Build::new()
+            .include(".")
+            .include(include)
+            .file("tests/c/constants.c")
+            .warnings_into_errors(true)
+            .compile("cuda_mempool_tests_c");
     }
 }
 

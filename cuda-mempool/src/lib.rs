@@ -1,1 +1,48 @@
+//! GPU memory that is allocated and freed in the order of a stream, from the memory pools of the CUDA runtime.
+//!
+//! A [`DeviceBuffer`] is allocated from a [`MemPool`] and belongs to a [`Stream`]. All its operations are enqueued on
+//! that stream, its free included, so nothing waits and nothing races:
+//!
+//! ```
+//! # cuda_mempool::example(|device| {
+//! use cuda_mempool::{MemPool, Stream};
+//!
+//! let stream = Stream::new(device)?;
+//! let pool = MemPool::default_for(device)?;
+//! let numbers = pool.from_slice(&stream, &[1_u32, 2, 3])?;
+//! let mut copy = pool.alloc(&stream, 3)?;
+//! copy.copy_from(&numbers)?;
+//! drop(numbers); // freed when the copy is done
+//! assert_eq!(copy.to_vec()?, [1, 2, 3]);
+//! # Ok(()) });
+//! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_docs, unreachable_pub)]
+#![deny(unsafe_op_in_unsafe_fn)]
 
+mod buffer;
+mod current;
+mod device;
+mod error;
+mod event;
+mod example;
+mod graph_memory;
+mod pool;
+mod stream;
+mod support;
+mod teardown;
+mod version;
+
+pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, RawDeviceBuffer};
+pub use bytemuck;
+pub use cuda_mempool_sys as sys;
+pub use device::{Device, MemoryInfo};
+pub use error::{Error, ErrorKind, OutOfMemory, Result};
+pub use event::{Event, EventBuilder};
+#[doc(hidden)]
+pub use example::example;
+pub use pool::{Access, HandleTypes, Location, MemPool, MemPoolBuilder, PoolUsage, ReusePolicy};
+pub use stream::{Scope, Stream, StreamBuilder};
+pub use support::{Feature, Support};
+pub use teardown::on_drop_error;
+pub use version::Version;

@@ -7,4 +7,4 @@ uintptr_t cuda_mempool_c_stream_legacy(void) { return (uintptr_t)cudaStreamLegac
 
 uintptr_t cuda_mempool_c_stream_per_thread(void) { return (uintptr_t)cudaStreamPerThread; }
 
-int cuda_mempool_c_runtime_version_of_headers(void) { return CUDART_VERSION; }
+unsigned cuda_mempool_c_version_of_headers(void) { return CUDART_VERSION; }

@@ -1,0 +1,60 @@
+//! `cargo xtask bundle`: a folder that proves the crates on a GPU machine without Rust.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::cargo::{self, Link};
+
+/// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
+const TESTS: &[&str] = &["conformance"];
+
+/// What the target machine runs.
+const RUN: &str = include_str!("bundle/run.sh");
+
+/// Builds the tests and examples in all three link kinds into `target/bundle`.
+pub fn run() -> Result<PathBuf> {
+    let folder = crate::target().join("bundle");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    for link in Link::ALL {
+        let mut tests = cargo::cargo(&["test", "--release", "--no-run", "--package", "cuda-mempool-tests"]);
+        for name in TESTS {
+            tests.args(["--test", name]);
+        }
+        let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
+        for command in [&mut tests, &mut examples] {
+            link.apply(command)?;
+            // A build of its own for each kind: the next one then finds what it needs.
+            command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
+            command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+            for program in cargo::executables(command)? {
+                copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
+            }
+        }
+    }
+    let script = folder.join("run.sh");
+    fs::write(&script, RUN)?;
+    make_executable(&script)?;
+    println!("{}", folder.display());
+    Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file lies in a folder")?)?;
+    fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
+}
+
+#[cfg(not(unix))]
+fn make_executable(_path: &Path) -> Result<()> {
+    Ok(())
+}
