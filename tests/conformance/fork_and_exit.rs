@@ -8,9 +8,10 @@ use crate::support::link::Link;
 use crate::support::prelude::*;
 
 area! {
-    facts: [free_in_an_exit_hook_registered_after_the_first_call_reaches_the_runtime],
+    // Where the hook was registered after the first call: what is registered last runs first.
+    facts: [free_in_an_exit_hook_reaches_the_runtime, free_in_a_static_destructor_reaches_the_runtime],
     isolated: [forked_child_is_told_success_by_a_free, forked_child_cannot_ask_for_its_device],
-    roles: [free_at_exit, free_at_exit_registered_first],
+    roles: [free_in_an_exit_hook, free_in_a_destructor, free_in_an_exit_hook_registered_first],
     questions: [forked_child, exit_hook_registered_before_the_first_call],
 }
 
@@ -36,8 +37,8 @@ fn in_a_forked_child(call: impl FnOnce() -> cudaError_t) -> Option<cudaError_t> 
     // SAFETY: the descriptors are the pipe's, the child is this process's, and the out values are valid.
     unsafe {
         libc::close(ends[1]);
-        let answered = libc::poll(&mut end, 1, 10_000) == 1
-            && libc::read(ends[0], std::ptr::from_mut(&mut answer).cast(), 4) == 4;
+        let answered =
+            libc::poll(&mut end, 1, 10_000) == 1 && libc::read(ends[0], std::ptr::from_mut(&mut answer).cast(), 4) == 4;
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, null_mut(), 0);
         libc::close(ends[0]);
@@ -89,39 +90,66 @@ fn forked_child() -> Outcome {
 }
 
 /// What the exit hook frees, and where it reports.
-static MEMORY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-static STREAM: AtomicPtr<CUstream_st> = AtomicPtr::new(null_mut());
-static LINK: AtomicPtr<Link> = AtomicPtr::new(null_mut());
+struct Left {
+    memory: *mut c_void,
+    stream: cudaStream_t,
+    link: *mut Link,
+}
 
-extern "C" fn free() {
-    let answer = cu!(cudaFreeAsync(MEMORY.load(Ordering::Relaxed), STREAM.load(Ordering::Relaxed)));
-    // SAFETY: the link is leaked by the role that registers this hook, and used here alone.
-    let link = unsafe { &mut *LINK.load(Ordering::Relaxed) };
+/// Leaked by the role, for the hooks.
+static LEFT: AtomicPtr<Left> = AtomicPtr::new(null_mut());
+
+extern "C" fn exit_hook() {
+    // SAFETY: what a role left, before the process began to end; nobody else uses it then.
+    let left = unsafe { &mut *LEFT.load(Ordering::Acquire) };
+    let answer = cu!(cudaFreeAsync(left.memory, left.stream));
+    // SAFETY: the role never returns, so its link lives until the process has ended.
+    let link = unsafe { &mut *left.link };
     link.send(&answer.0.to_ne_bytes());
 }
 
-fn register() {
-    // SAFETY: the hook may run at any time after `leave_memory`, which comes before the exit.
-    assert_eq!(unsafe { libc::atexit(free) }, 0);
+extern "C" fn destructor(_object: *mut c_void) {
+    exit_hook();
+}
+
+extern "C" {
+    /// How a C++ compiler has the destructor of a static object called.
+    fn __cxa_atexit(destructor: extern "C" fn(*mut c_void), object: *mut c_void, library: *mut c_void) -> i32;
+}
+
+fn register_exit_hook() {
+    // SAFETY: the hook may run once `leave_memory` was called, and the process ends only after that.
+    assert_eq!(unsafe { libc::atexit(exit_hook) }, 0);
+}
+
+fn register_destructor() {
+    // SAFETY: as for the exit hook; there is no object, and the destructor is of the program itself.
+    assert_eq!(unsafe { __cxa_atexit(destructor, null_mut(), null_mut()) }, 0);
 }
 
 /// Leaves memory for the exit hook.
 fn leave_memory(link: &mut Link) {
-    LINK.store(link, Ordering::Relaxed);
     let stream = Stream::new();
-    STREAM.store(stream.raw(), Ordering::Relaxed);
-    MEMORY.store(Memory::new(100, &stream).release(), Ordering::Relaxed);
+    let memory = Memory::new(100, &stream).release();
+    let left = Left { memory, stream: stream.raw(), link };
+    LEFT.store(Box::into_raw(Box::new(left)), Ordering::Release);
     std::mem::forget(stream);
 }
 
-fn free_at_exit(link: &mut Link) {
+fn free_in_an_exit_hook(link: &mut Link) {
     leave_memory(link);
-    register();
+    register_exit_hook();
     std::process::exit(0)
 }
 
-fn free_at_exit_registered_first(link: &mut Link) {
-    register();
+fn free_in_a_destructor(link: &mut Link) {
+    leave_memory(link);
+    register_destructor();
+    std::process::exit(0)
+}
+
+fn free_in_an_exit_hook_registered_first(link: &mut Link) {
+    register_exit_hook();
     leave_memory(link);
     std::process::exit(0)
 }
@@ -134,12 +162,17 @@ fn answer_at_exit(role: &str) -> cudaError_t {
     cudaError_t(u32::from_ne_bytes(answer.try_into().expect("four bytes")))
 }
 
-fn free_in_an_exit_hook_registered_after_the_first_call_reaches_the_runtime() -> Outcome {
-    assert_eq!(answer_at_exit("free_at_exit"), cudaError_t::cudaSuccess);
+fn free_in_an_exit_hook_reaches_the_runtime() -> Outcome {
+    assert_eq!(answer_at_exit("free_in_an_exit_hook"), cudaError_t::cudaSuccess);
+    Ok(())
+}
+
+fn free_in_a_static_destructor_reaches_the_runtime() -> Outcome {
+    assert_eq!(answer_at_exit("free_in_a_destructor"), cudaError_t::cudaSuccess);
     Ok(())
 }
 
 fn exit_hook_registered_before_the_first_call() -> Outcome {
-    say!("{}", name(answer_at_exit("free_at_exit_registered_first")));
+    say!("{}", name(answer_at_exit("free_in_an_exit_hook_registered_first")));
     Ok(())
 }

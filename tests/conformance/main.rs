@@ -7,6 +7,7 @@
 //! The facts were measured on an H200, driver 580.159, CUDA 13.0.
 
 use std::env;
+use std::panic;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -69,6 +70,7 @@ const AREAS: &[Area] = &[
 
 /// How long one fact may take, its peers included.
 const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_FOR_AN_ANSWER: Duration = Duration::from_secs(8);
 
 fn main() {
     child::play_role(AREAS);
@@ -118,9 +120,15 @@ fn answer_questions(filter: &str) {
         let wanted = |(name, _): &&Named<_>| area.full_name(name).contains(filter);
         for (name, _) in area.questions.iter().filter(wanted) {
             println!("{}", area.full_name(name));
-            let asked = std::panic::catch_unwind(|| Peer::start(area, name).finish());
-            if let Ok(Err(Skip(reason))) = asked {
-                println!("    not asked: {reason}");
+            let asked = panic::catch_unwind(|| {
+                let peer = Peer::start(area, name);
+                peer.link.set_patience(PATIENCE_FOR_AN_ANSWER);
+                peer.finish()
+            });
+            match asked {
+                Ok(Ok(())) => {}
+                Ok(Err(Skip(reason))) => println!("    not asked: {reason}"),
+                Err(panic) => println!("    no further: {}", child::message(panic)),
             }
         }
     }

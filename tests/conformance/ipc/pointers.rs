@@ -350,12 +350,13 @@ fn report_on_imports(link: &mut Link) {
     let mut attributes = cudaPointerAttributes::default();
     let answer = ask!(cudaPointerGetAttributes(&mut attributes, pointer));
     say!(
-        "attributes: {}, type {}, device {}, device pointer {:?}, host pointer {:?}, pointer {pointer:?}",
+        "attributes: {}, type {}, device {}, device pointer itself {}, host pointer itself {}, null {}",
         name(answer),
         attributes.type_.0,
         attributes.device,
-        attributes.devicePointer,
-        attributes.hostPointer
+        attributes.devicePointer == pointer,
+        attributes.hostPointer == pointer,
+        attributes.hostPointer.is_null()
     );
     say!("access of device 0: {:?}, of the host: {:?}", access(pool, cudaMemLocation::device(0)), {
         access(pool, cudaMemLocation::host())

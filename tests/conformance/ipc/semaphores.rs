@@ -14,6 +14,7 @@ area! {
         processor_sees_what_a_stream_writes,
         wait_is_for_the_value_or_more,
         stream_waits_for_another_stream,
+        kernel_waits_until_the_processor_writes,
         processes_hand_memory_over_without_a_host_wait,
         processor_frees_a_stream_whose_peer_was_killed,
     ],
@@ -143,6 +144,19 @@ fn stream_waits_for_another_stream() -> Outcome {
     gate.open();
     assert!(b.settles_within(LONG));
     assert_eq!(semaphores.word(1).load(Ordering::Acquire), 1);
+    Ok(())
+}
+
+fn kernel_waits_until_the_processor_writes() -> Outcome {
+    let semaphores = Semaphores::new(Page::new())?;
+    let kernels = machine::kernels()?;
+    let stream = Stream::new();
+    // SAFETY: a word of the page, which is registered until the stream has settled.
+    unsafe { kernels.wait_for(stream.raw(), semaphores.device as *const u32, 1) }?;
+    let settled = stream.settles_within(MOMENT);
+    semaphores.word(0).store(1, Ordering::Release);
+    stream.synchronize();
+    assert!(!settled, "the kernel waits");
     Ok(())
 }
 
