@@ -1,7 +1,4 @@
-//! Allocation and free: sizes, addresses, and what must be refused.
-
-use std::alloc::{alloc, dealloc, Layout};
-use std::thread;
+//! Allocation: sizes, addresses, and what must be refused.
 
 use crate::support::answer::name;
 use crate::support::prelude::*;
@@ -12,7 +9,6 @@ area! {
         size_zero_of_a_pool_gives_null,
         size_zero_of_malloc_gives_null,
         size_zero_of_host_alloc_gives_null,
-        null_may_be_freed,
         one_byte_twice_lies_512_bytes_apart_and_counts_as_two,
         thousand_bytes_count_as_thousand,
         device_memory_is_aligned_to_512,
@@ -22,28 +18,11 @@ area! {
         twice_the_free_memory_is_out_of_memory,
         null_out_pointer_is_refused_whatever_the_size,
         null_pool_is_refused_whatever_the_size,
-        double_free_is_refused_before_a_synchronisation,
-        double_free_is_refused_after_a_synchronisation,
-        free_of_an_interior_pointer_is_refused,
-        free_of_system_memory_is_refused,
-        free_async_of_pinned_host_memory_is_refused,
-        free_async_of_malloc_memory,
-        free_of_pool_memory,
-        free_of_no_allocation_is_refused,
-        free_of_malloc_memory_twice_is_refused,
-        free_host_of_null,
-        free_host_of_host_pool_memory_is_refused,
-        free_on_another_stream_after_the_first_was_destroyed,
         alloc_on_the_default_streams,
-        free_on_another_threads_per_thread_stream,
         memory_holds_what_was_written,
         memory_of_two_live_blocks_is_apart,
     ],
-    questions: [
-        block_of_the_same_stream,
-        sizes_reserved,
-        out_pointer_after_a_refusal,
-    ],
+    questions: [block_of_the_same_stream, sizes_reserved, out_pointer_after_a_refusal],
 }
 
 /// What an out pointer holds before a call, to be seen unless the call writes it.
@@ -78,12 +57,6 @@ fn size_zero_of_host_alloc_gives_null() -> Outcome {
     let mut pointer = UNTOUCHED;
     ok!(cudaHostAlloc(&mut pointer, 0, cudaHostAllocDefault));
     assert!(pointer.is_null());
-    Ok(())
-}
-
-fn null_may_be_freed() -> Outcome {
-    let stream = Stream::new();
-    ok!(cudaFreeAsync(null_mut(), stream.raw()));
     Ok(())
 }
 
@@ -201,127 +174,6 @@ fn null_pool_is_refused_whatever_the_size() -> Outcome {
     Ok(())
 }
 
-fn double_free_is_refused_before_a_synchronisation() -> Outcome {
-    let stream = Stream::new();
-    let pool = Pool::device();
-    let pointer = pool.alloc(100, &stream).release();
-    ok!(cudaFreeAsync(pointer, stream.raw()));
-    answers!(cudaFreeAsync(pointer, stream.raw()) => cudaErrorInvalidValue);
-    Ok(())
-}
-
-fn double_free_is_refused_after_a_synchronisation() -> Outcome {
-    let stream = Stream::new();
-    let pool = Pool::device();
-    let pointer = pool.alloc(100, &stream).release();
-    ok!(cudaFreeAsync(pointer, stream.raw()));
-    stream.synchronize();
-    answers!(cudaFreeAsync(pointer, stream.raw()) => cudaErrorInvalidValue);
-    Ok(())
-}
-
-fn free_of_an_interior_pointer_is_refused() -> Outcome {
-    let stream = Stream::new();
-    let pool = Pool::device();
-    let memory = pool.alloc(4096, &stream);
-    answers!(cudaFreeAsync(memory.at(256), stream.raw()) => cudaErrorInvalidValue);
-    // The block is as it was.
-    memory.free();
-    Ok(())
-}
-
-fn free_of_system_memory_is_refused() -> Outcome {
-    let stream = Stream::new();
-    let layout = Layout::from_size_align(64, 64).expect("a valid layout");
-    // SAFETY: the layout has a size.
-    let memory = unsafe { alloc(layout) };
-    answers!(cudaFreeAsync(memory.cast(), stream.raw()) => cudaErrorInvalidValue);
-    // SAFETY: allocated above with this layout, and not freed by the call that was refused.
-    unsafe { dealloc(memory, layout) };
-    Ok(())
-}
-
-fn free_async_of_pinned_host_memory_is_refused() -> Outcome {
-    let stream = Stream::new();
-    let memory = HostMemory::new(100);
-    answers!(cudaFreeAsync(memory.ptr(), stream.raw()) => cudaErrorInvalidValue);
-    Ok(())
-}
-
-fn free_async_of_malloc_memory() -> Outcome {
-    let stream = Stream::new();
-    let pointer = Malloced::new(100).release();
-    ok!(cudaFreeAsync(pointer, stream.raw()));
-    stream.synchronize();
-    Ok(())
-}
-
-fn free_of_pool_memory() -> Outcome {
-    let stream = Stream::new();
-    let pool = Pool::device();
-    let pointer = pool.alloc(100, &stream).release();
-    stream.synchronize();
-    ok!(cudaFree(pointer));
-    stream.synchronize();
-    assert_eq!(pool.used(), 0);
-    Ok(())
-}
-
-fn free_of_no_allocation_is_refused() -> Outcome {
-    let stream = Stream::new();
-    let pool = Pool::device();
-    let memory = pool.alloc(4096, &stream);
-    let malloced = Malloced::new(4096);
-    stream.synchronize();
-    let inside = malloced.ptr().wrapping_byte_add(256);
-    for pointer in [UNTOUCHED, inside] {
-        answers!(cudaFreeAsync(pointer, stream.raw()) => cudaErrorInvalidValue);
-    }
-    for pointer in [UNTOUCHED, memory.at(256), inside] {
-        answers!(cudaFree(pointer) => cudaErrorInvalidValue);
-    }
-    answers!(cudaFreeHost(memory.ptr()) => cudaErrorInvalidValue);
-    Ok(())
-}
-
-fn free_of_malloc_memory_twice_is_refused() -> Outcome {
-    let stream = Stream::new();
-    let pointer = Malloced::new(4096).release();
-    ok!(cudaFree(pointer));
-    answers!(cudaFree(pointer) => cudaErrorInvalidValue);
-    answers!(cudaFreeAsync(pointer, stream.raw()) => cudaErrorInvalidValue);
-    Ok(())
-}
-
-fn free_host_of_null() -> Outcome {
-    ok!(cudaFreeHost(null_mut()));
-    Ok(())
-}
-
-fn free_host_of_host_pool_memory_is_refused() -> Outcome {
-    let stream = Stream::new();
-    let pool = Pool::host_numa(NO_HANDLE)?;
-    let memory = pool.alloc(100, &stream);
-    stream.synchronize();
-    answers!(cudaFreeHost(memory.ptr()) => cudaErrorInvalidValue);
-    memory.free();
-    Ok(())
-}
-
-fn free_on_another_stream_after_the_first_was_destroyed() -> Outcome {
-    let pool = Pool::device();
-    let first = Stream::new();
-    let pointer = pool.alloc(100, &first).release();
-    // The order that a free on another stream needs.
-    first.synchronize();
-    first.destroy();
-    let second = Stream::new();
-    ok!(cudaFreeAsync(pointer, second.raw()));
-    second.synchronize();
-    assert_eq!(pool.used(), 0);
-    Ok(())
-}
-
 fn alloc_on_the_default_streams() -> Outcome {
     let pool = Pool::device();
     for stream in [cudaStreamPerThread, cudaStreamLegacy, null_mut()] {
@@ -333,20 +185,6 @@ fn alloc_on_the_default_streams() -> Outcome {
         ok!(cudaStreamSynchronize(stream));
     }
     assert_eq!(pool.used(), 0);
-    Ok(())
-}
-
-/// Success, though the two streams are not the same: an order is the caller's to make, here by a synchronisation.
-fn free_on_another_threads_per_thread_stream() -> Outcome {
-    let mut pointer = null_mut();
-    ok!(cudaMallocAsync(&mut pointer, 100, cudaStreamPerThread));
-    ok!(cudaStreamSynchronize(cudaStreamPerThread));
-    let address = pointer as usize;
-    let freed = thread::spawn(move || {
-        ok!(cudaFreeAsync(address as *mut c_void, cudaStreamPerThread));
-        ok!(cudaStreamSynchronize(cudaStreamPerThread));
-    });
-    freed.join().expect("the free succeeds");
     Ok(())
 }
 

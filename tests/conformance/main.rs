@@ -18,9 +18,11 @@ mod support;
 mod access;
 mod allocation;
 mod capture;
+mod default_pools;
 mod default_streams;
 mod device;
 mod fork_and_exit;
+mod free;
 mod graph_memory;
 mod host_pools;
 mod ipc;
@@ -46,7 +48,9 @@ use support::watchdog::Watchdog;
 const AREAS: &[Area] = &[
     device::AREA,
     pool_creation::AREA,
+    default_pools::AREA,
     allocation::AREA,
+    free::AREA,
     thresholds::AREA,
     pool_lifetime::AREA,
     reuse::AREA,

@@ -372,6 +372,8 @@ fn report_on_imports(link: &mut Link) {
     if answer == cudaError_t::cudaSuccess {
         say!("free of the second: {}", name(ask!(cudaFreeAsync(twice, s))));
     }
+    // What cudaFree of pool memory leaves to the caller.
+    imported.stream.synchronize();
     say!("cudaFree of the first: {}", name(ask!(cudaFree(pointer))));
     say!("cudaFree again: {}", name(ask!(cudaFree(pointer))));
     let answer = ask!(cudaMemPoolImportPointer(&mut twice, pool, &mut data));
