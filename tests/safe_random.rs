@@ -23,7 +23,7 @@ fn random_programs_do_not_race_nor_leak() {
             sim.reset();
             run(&sim, &program, Broken::Nothing);
             assert_eq!(sim.races(), 0, "{}", sim.last_race());
-            assert_eq!(sim.live(), sim::Live::default(), "something is left");
+            assert_eq!(sim.new_live(), sim::Live::default(), "something is left");
             assert_eq!(sim::heard(), []);
             Ok(())
         })

@@ -39,6 +39,7 @@ type Kernel = unsafe extern "C" fn(*mut c_void, *const *mut c_void);
 /// The simulator, for one test at a time: its counters and faults are the process's.
 pub struct Alone {
     sim: &'static Sim,
+    before: Live,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -59,7 +60,33 @@ pub fn alone(devices: usize) -> Option<Alone> {
         sim.add_device();
     }
     heard();
-    Some(Alone { sim, _turn: turn })
+    Some(Alone { sim, before: sim.live(), _turn: turn })
+}
+
+impl Alone {
+    /// What is live that was not when the test began. Earlier tests leak on purpose.
+    pub fn new_live(&self) -> Live {
+        self.live() - self.before
+    }
+}
+
+impl std::ops::Sub for Live {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            streams: self.streams - other.streams,
+            events: self.events - other.events,
+            pools: self.pools - other.pools,
+            pool_allocations: self.pool_allocations - other.pool_allocations,
+            plain_allocations: self.plain_allocations - other.plain_allocations,
+            pinned_allocations: self.pinned_allocations - other.pinned_allocations,
+            registered_ranges: self.registered_ranges - other.registered_ranges,
+            graphs: self.graphs - other.graphs,
+            graph_execs: self.graph_execs - other.graph_execs,
+            bytes: self.bytes - other.bytes,
+        }
+    }
 }
 
 impl std::ops::Deref for Alone {
@@ -85,11 +112,7 @@ impl Sim {
         let sim = Self { library };
         // SAFETY: only whether it is there is asked.
         unsafe { sim.library.get::<extern "C" fn() -> c_int>(b"cudartSimVersion\0") }.ok()?;
-        // What drops tell is kept for the tests.
-        on_drop_error(|error| {
-            let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-            told.push((error.function(), error.raw().0, error.to_string()));
-        });
+        tell_the_tests();
         Some(sim)
     }
 
@@ -219,6 +242,14 @@ impl Sim {
 }
 
 static TOLD: Mutex<Vec<(&'static str, u32, String)>> = Mutex::new(Vec::new());
+
+/// Keeps what drops tell the hook.
+pub fn tell_the_tests() {
+    on_drop_error(|error| {
+        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        told.push((error.function(), error.raw().0, error.to_string()));
+    });
+}
 
 /// What drops have told the hook since the last call: function, code, text.
 pub fn heard() -> Vec<(&'static str, u32, String)> {
