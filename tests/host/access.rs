@@ -8,7 +8,8 @@ use crate::support::kernel::Kernels;
 use crate::{alone, pinned};
 
 fn granted(device: Device) -> Result<NumaAllocator> {
-    NumaAllocator::builder().near(device).grant(&[device]).build()
+    let devices = [device];
+    NumaAllocator::builder().near(device).grant(&devices).build()
 }
 
 #[test]
