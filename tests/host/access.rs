@@ -8,8 +8,7 @@ use crate::support::kernel::Kernels;
 use crate::{alone, pinned};
 
 fn granted(device: Device) -> Result<NumaAllocator> {
-    let devices = [device];
-    NumaAllocator::builder().near(device).grant(&devices).build()
+    NumaAllocator::builder().near(device).grant([device]).build()
 }
 
 #[test]

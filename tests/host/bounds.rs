@@ -1,5 +1,7 @@
 //! The cap, trimming, priming, and what the statistics say.
 
+use std::time::Duration;
+
 use allocator_api2::vec::Vec as PinnedVec;
 use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::ErrorKind;
@@ -102,6 +104,20 @@ fn chunk_sizes_out_of_range_are_refused() {
         let pinned = NumaAllocator::builder().near(device).chunk_size(1).build()?;
         assert_eq!(pinned.chunk_size(), 64 << 10);
         drop(PinnedBox::<[u8]>::zeroed(&pinned, 200_000)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn new_memory_is_waited_for() {
+    on_simulator(|sim, device| {
+        let pinned = pinned(device)?;
+        sim.set_delay(Duration::from_millis(2), 1);
+        let before = sim.calls("cudaStreamSynchronize");
+        let large = (0..20).map(|_| PinnedBox::from_slice(&pinned, &[1_u8; 5 << 20])).collect::<Result<Vec<_>, _>>();
+        sim.set_delay(Duration::ZERO, 1);
+        assert!(sim.calls("cudaStreamSynchronize") > before, "a stream that is behind must be waited for");
+        assert!(large?.iter().all(|large| large[large.len() - 1] == 1));
         Ok(())
     });
 }

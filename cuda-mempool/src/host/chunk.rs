@@ -5,10 +5,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use super::class::{GRANULE, HEADER};
 use super::stack::Stack;
+use super::way::round_up;
 
-/// Free lists for blocks up to 4 GiB, sixteen to each doubling.
-type Tlsf = rlsf::Tlsf<'static, u32, u16, 27, 16>;
+/// Free lists for blocks up to 2 GiB.
+type Tlsf = rlsf::Tlsf<'static, u32, u64, 26, LISTS>;
+
+/// Lists to each doubling of the length.
+const LISTS: usize = 64;
 
 /// The longest chunk, in bytes.
 pub(super) const MAX_LEN: usize = 1 << 30;
@@ -79,9 +84,10 @@ impl Chunk {
             Err(TryLockError::WouldBlock) if wait => self.lock(),
             Err(TryLockError::WouldBlock) => return Taken::Busy,
         };
+        let layout_of_list = whole_list(layout);
         let mut blocks = Stack::default();
         while blocks.count() < want {
-            let Some(block) = carved.tlsf.allocate(layout) else {
+            let Some(block) = carved.tlsf.allocate(layout_of_list) else {
                 self.refuses.fetch_min(need, Ordering::Relaxed);
                 break;
             };
@@ -113,7 +119,7 @@ impl Chunk {
     pub(super) unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Option<NonNull<u8>> {
         let mut carved = self.lock();
         // SAFETY: the caller's block is from these lists and has this alignment.
-        let resized = unsafe { carved.tlsf.reallocate(block, new) }?;
+        let resized = unsafe { carved.tlsf.reallocate(block, whole_list(new)) }?;
         carved.out = carved.out - old.size() + new.size();
         self.refuses.store(usize::MAX, Ordering::Relaxed);
         Some(resized)
@@ -122,4 +128,16 @@ impl Chunk {
     fn lock(&self) -> MutexGuard<'_, Carved> {
         self.carved.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The layout with so much added that, with its header, the block begins a list.
+///
+/// A list is searched only for what its shortest block can hold. So a block between two lists would, when it is free
+/// again, not be found for the next request of the same length.
+fn whole_list(layout: Layout) -> Layout {
+    let gross = round_up(layout.size() + HEADER, GRANULE);
+    let apart = ((1 << gross.ilog2()) / LISTS).max(GRANULE);
+    let size = round_up(gross, apart) - HEADER;
+    // SAFETY: the size is at most a 64th longer, of what fits into a chunk. The alignment is from a layout.
+    unsafe { Layout::from_size_align_unchecked(size, layout.align()) }
 }

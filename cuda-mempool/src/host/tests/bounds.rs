@@ -116,6 +116,39 @@ fn stocks_and_empty_chunks_make_room_for_large_blocks() {
 }
 
 #[test]
+fn stocks_make_room_in_their_chunk() {
+    let arena = capped(CHUNK);
+    let small = layout(64, 8);
+    let blocks: Vec<_> = std::iter::from_fn(|| arena.allocate(small).ok()).collect();
+    // Those that remain in stock are too scattered for a long block.
+    for block in blocks {
+        // SAFETY: the block is from this arena, with this layout.
+        unsafe { arena.deallocate(block.cast(), small) };
+    }
+    let long = layout(CHUNK / 8, 8);
+    let block = arena.allocate(long).expect("what is in stock is free");
+    // SAFETY: as above.
+    unsafe { arena.deallocate(block.cast(), long) };
+}
+
+#[test]
+fn room_that_came_back_is_found() {
+    let arena = capped(CHUNK);
+    let long = layout(CHUNK / 8, 8);
+    let blocks: Vec<_> = std::iter::from_fn(|| arena.allocate(long).ok()).collect();
+    assert!(blocks.len() >= 6);
+    for &block in &blocks {
+        // SAFETY: the block is from this arena, with this layout.
+        unsafe { arena.deallocate(block.cast(), long) };
+        assert_eq!(arena.allocate(long).unwrap(), block);
+    }
+    for block in blocks {
+        // SAFETY: as above.
+        unsafe { arena.deallocate(block.cast(), long) };
+    }
+}
+
+#[test]
 fn trim_gives_free_chunks_back_and_no_others() {
     let arena = arena();
     let long = layout(CHUNK / 8, 8);
