@@ -1,7 +1,7 @@
 //! The end of allocators, forked children, and captures that go on elsewhere.
 
 use std::ptr::null_mut;
-use std::sync::mpsc;
+use std::sync::{mpsc, Mutex};
 use std::thread;
 
 use allocator_api2::alloc::Allocator;
@@ -59,6 +59,39 @@ fn blocks_lost_by_hand_go_with_the_allocator() {
         assert!(lost.iter().all(Result::is_ok));
         drop(pinned);
         assert_eq!(sim.live(), before, "{}", sim.leak_report());
+        Ok(())
+    });
+}
+
+/// Keeps what is logged as a warning.
+struct Warnings(Mutex<Vec<String>>);
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record) {
+        self.0.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn blocks_lost_by_hand_are_reported_in_debug_builds() {
+    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+    alone(|device| {
+        log::set_logger(&WARNINGS).expect("no other test logs");
+        log::set_max_level(log::LevelFilter::Warn);
+        drop(PinnedBox::new(&pinned(device)?, 1));
+        assert!(WARNINGS.0.lock().unwrap().is_empty());
+        let lossy = pinned(device)?;
+        assert!(lossy.allocate(std::alloc::Layout::new::<[u8; 100]>()).is_ok());
+        drop(lossy);
+        let warnings = WARNINGS.0.lock().unwrap();
+        assert_eq!(warnings.len(), usize::from(cfg!(debug_assertions)), "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.starts_with("1 blocks")), "{warnings:?}");
         Ok(())
     });
 }
