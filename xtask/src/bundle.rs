@@ -25,7 +25,15 @@ pub fn run() -> Result<PathBuf> {
             tests.args(["--test", name]);
         }
         let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
-        let mut benches = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--benches"]);
+        let mut benches = cargo::cargo(&[
+            "bench",
+            "--no-run",
+            "--package",
+            "cuda-mempool-tests",
+            "--package",
+            "cuda-mempool",
+            "--benches",
+        ]);
         for command in [&mut tests, &mut examples, &mut benches] {
             link.apply(command)?;
             // A build of its own for each kind: the next one then finds what it needs.
