@@ -131,7 +131,7 @@ fn a_forked_child_touches_nothing() {
 fn a_capture_elsewhere_goes_on() {
     alone(|device| {
         let stream = Stream::new(device)?;
-        let pinned = pinned(device)?;
+        let (pinned, short_lived) = (pinned(device)?, pinned(device)?);
         let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeGlobal;
         // SAFETY: the stream is alive.
         let begun = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
@@ -144,7 +144,10 @@ fn a_capture_elsewhere_goes_on() {
             let allocate = || {
                 drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
                 drop(PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?);
-                pinned.prime(64 << 20)
+                pinned.prime(64 << 20)?;
+                pinned.trim()?;
+                drop(short_lived);
+                Ok::<_, cuda_mempool::Error>(())
             };
             scope.spawn(allocate).join().unwrap()
         });
