@@ -154,3 +154,75 @@ unsafe fn write<T, F: Copy>(whole: &mut T, offset: usize, value: F) {
     // SAFETY: the caller's promise.
     unsafe { core::ptr::from_mut(whole).cast::<u8>().add(offset).cast::<F>().write(value) }
 }
+
+/// Run against the bindings of every version: the bytes must be the same under all of them.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes<T: Copy, const N: usize>(value: &T) -> [u8; N] {
+        assert_eq!(size_of::<T>(), N);
+        // SAFETY: as long as the array, and every value here began as zeroes, padding included.
+        unsafe { core::ptr::from_ref(value).cast::<[u8; N]>().read() }
+    }
+
+    #[test]
+    fn a_location_is_its_kind_and_its_id() {
+        for (location, kind, id) in [
+            (cudaMemLocation::none(), 0, 0),
+            (cudaMemLocation::device(3), 1, 3),
+            (cudaMemLocation::host(), 2, 0),
+            (cudaMemLocation::host_numa(1), 3, 1),
+            (cudaMemLocation::host_numa_current(), 4, 0),
+            (cudaMemLocation::new(cudaMemLocationType(77), -1), 77, -1),
+        ] {
+            let mut expected = [0; 8];
+            expected[..4].copy_from_slice(&c_enum::to_ne_bytes(kind));
+            expected[4..].copy_from_slice(&i32::to_ne_bytes(id));
+            assert_eq!(bytes::<_, 8>(&location), expected);
+            assert_eq!(location.id(), id);
+        }
+    }
+
+    #[test]
+    fn an_access_description_is_a_location_and_flags() {
+        let flags = cudaMemAccessFlags::cudaMemAccessFlagsProtReadWrite;
+        let desc = cudaMemAccessDesc::new(cudaMemLocation::device(2), flags);
+        let mut expected = [0; 12];
+        for (place, word) in [(0, 1u32), (4, 2), (8, 3)] {
+            expected[place..place + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        assert_eq!(bytes::<_, 12>(&desc), expected);
+    }
+
+    #[test]
+    fn pool_properties_lie_where_the_newest_runtime_reads_them() {
+        let props = cudaMemPoolProps::new(
+            cudaMemAllocationType::cudaMemAllocationTypePinned,
+            cudaMemLocation::host_numa(1),
+            cudaMemAllocationHandleType(9),
+        )
+        .with_win32_security_attributes(0x1122 as *mut c_void)
+        .with_max_size(0x3344)
+        .with_usage(2);
+        let mut expected = [0; 88];
+        for (place, word) in [(0, 1u64), (4, 9), (8, 3), (12, 1), (16, 0x1122), (24, 0x3344), (32, 2)] {
+            let bytes = word.to_ne_bytes();
+            let used = if place == 16 || place == 24 { 8 } else { 4 };
+            expected[place..place + used].copy_from_slice(&bytes[..used]);
+        }
+        assert_eq!(bytes::<_, 88>(&props), expected);
+        assert_eq!((props.max_size(), props.usage()), (0x3344, 2));
+    }
+
+    #[test]
+    fn properties_that_are_not_asked_for_stay_zero() {
+        let props = cudaMemPoolProps::new(
+            cudaMemAllocationType::cudaMemAllocationTypePinned,
+            cudaMemLocation::device(0),
+            cudaMemAllocationHandleType::cudaMemHandleTypeNone,
+        );
+        assert!(bytes::<_, 88>(&props)[16..].iter().all(|&byte| byte == 0));
+        assert_eq!((props.max_size(), props.usage()), (0, 0));
+    }
+}

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{anyhow, bail, Context, Result};
 
+use crate::debian;
 use crate::wheels::{self, Cuda};
 
 #[path = "../../cuda-mempool-sys/build/generate.rs"]
@@ -20,21 +21,39 @@ pub fn run(check: bool) -> Result<()> {
     if std::env::var_os("LIBCLANG_PATH").is_none() {
         std::env::set_var("LIBCLANG_PATH", wheels::libclang()?);
     }
+    let arm = if check { arm_target()? } else { None };
     let mut differing = Vec::new();
     for cuda in wheels::SUPPORTED {
+        let version = format!("{}.{}", cuda.major, cuda.minor);
         let file = folder.join(format!("cuda_{}_{}.rs", cuda.major, cuda.minor));
-        let bindings = generate(cuda, &[]).with_context(|| format!("CUDA {}.{}", cuda.major, cuda.minor))?;
+        let bindings = generate(cuda, &[]).with_context(|| format!("CUDA {version}"))?;
         if !check {
             fs::write(&file, bindings)?;
-        } else if fs::read_to_string(&file).unwrap_or_default() != bindings {
-            differing.push(file);
+            continue;
+        }
+        if fs::read_to_string(&file).unwrap_or_default() != bindings {
+            differing.push(file.display().to_string());
+        }
+        if let Some(arm) = &arm {
+            if generate(cuda, arm).with_context(|| format!("CUDA {version} for 64-bit Arm"))? != bindings {
+                differing.push(format!("CUDA {version} for 64-bit Arm: differs from x86-64"));
+            }
         }
     }
     if differing.is_empty() {
         return Ok(());
     }
-    let names: Vec<_> = differing.iter().map(|file| file.display().to_string()).collect();
-    bail!("not what the generator makes (run `cargo xtask bindings` and commit):\n  {}", names.join("\n  "))
+    bail!("not what the generator makes (run `cargo xtask bindings` and commit):\n  {}", differing.join("\n  "))
+}
+
+/// What makes clang generate for 64-bit Arm Linux: the target, and the C library's headers for it.
+fn arm_target() -> Result<Option<Vec<String>>> {
+    let Some(headers) = debian::unpacked(&["libc6-dev-arm64-cross", "linux-libc-dev-arm64-cross"])? else {
+        println!("skipped: the bindings for 64-bit Arm (the C library's headers come from Debian or Ubuntu's apt-get)");
+        return Ok(None);
+    };
+    let include = headers.join("usr/aarch64-linux-gnu/include");
+    Ok(Some(vec!["--target=aarch64-linux-gnu".into(), "-nostdlibinc".into(), format!("-isystem{}", include.display())]))
 }
 
 fn generate(cuda: &Cuda, more: &[String]) -> Result<String> {

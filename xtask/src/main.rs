@@ -1,33 +1,54 @@
 //! The project's own commands. `cargo xtask help` lists them.
 
 mod bindings;
+mod bundle;
+mod cargo;
+mod debian;
+mod sim;
+mod test;
+mod tour;
 mod wheels;
+
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about = "The project's own commands")]
 enum Command {
+    /// Show what the crates do, on a GPU if there is one and on the simulated runtime if not.
+    Tour,
+    /// Run everything that proves the crates on a machine without a GPU.
+    Test {
+        /// Only these parts.
+        parts: Vec<test::Part>,
+    },
     /// Make the checked-in bindings of every supported CUDA version again.
     Bindings {
         /// Change nothing; fail when a checked-in file is not what the generator makes.
         #[arg(long)]
         check: bool,
     },
+    /// Make the folder target/bundle, whose run.sh tests the crates on a GPU machine without Rust.
+    Bundle,
 }
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
+        Command::Tour => tour::run(),
+        Command::Test { parts } => test::run(&parts),
         Command::Bindings { check } => bindings::run(check),
+        Command::Bundle => bundle::run().map(drop),
     }
 }
 
 /// The root of the workspace.
-fn root() -> &'static std::path::Path {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
 /// Where cargo builds, and where this tool keeps what it fetches.
-fn target() -> std::path::PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
+fn target() -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR").and_then(|folder| std::path::absolute(folder).ok());
+    named.unwrap_or_else(|| root().join("target"))
 }

@@ -22,28 +22,28 @@ pub struct Cuda {
 /// The versions are exact, so that generating again gives the same bytes. A new patch release never changes a
 /// header in the area that is bound, so the newest that was there when the line was written is good for ever.
 pub const SUPPORTED: &[Cuda] = &[
-    cuda(11, 8, "11.8.89", "11.8.89"),
-    cuda(12, 0, "12.0.146", "12.0.140"),
-    cuda(12, 1, "12.1.105", "12.1.105"),
-    cuda(12, 2, "12.2.140", "12.2.140"),
-    cuda(12, 3, "12.3.101", "12.3.107"),
-    cuda(12, 4, "12.4.127", "12.4.131"),
-    cuda(12, 5, "12.5.82", "12.5.82"),
-    cuda(12, 6, "12.6.77", "12.6.85"),
-    cuda(12, 8, "12.8.90", "12.8.93"),
-    cuda(12, 9, "12.9.79", "12.9.86"),
-    cuda(13, 0, "13.0.96", "13.0.88"),
-    cuda(13, 1, "13.1.80", "13.1.115"),
-    cuda(13, 2, "13.2.86", "13.2.86"),
-    cuda(13, 3, "13.3.29", "13.3.73"),
-    cuda(13, 4, "13.4.92", "13.4.92"),
-    cuda(13, 5, "13.5.37", "13.5.37"),
+    version(11, 8, "11.8.89", "11.8.89"),
+    version(12, 0, "12.0.146", "12.0.140"),
+    version(12, 1, "12.1.105", "12.1.105"),
+    version(12, 2, "12.2.140", "12.2.140"),
+    version(12, 3, "12.3.101", "12.3.107"),
+    version(12, 4, "12.4.127", "12.4.131"),
+    version(12, 5, "12.5.82", "12.5.82"),
+    version(12, 6, "12.6.77", "12.6.85"),
+    version(12, 8, "12.8.90", "12.8.93"),
+    version(12, 9, "12.9.79", "12.9.86"),
+    version(13, 0, "13.0.96", "13.0.88"),
+    version(13, 1, "13.1.80", "13.1.115"),
+    version(13, 2, "13.2.86", "13.2.86"),
+    version(13, 3, "13.3.29", "13.3.73"),
+    version(13, 4, "13.4.92", "13.4.92"),
+    version(13, 5, "13.5.37", "13.5.37"),
 ];
 
 /// The libclang that bindgen runs on, exact for the same reason.
 const LIBCLANG: &str = "libclang==18.1.1";
 
-const fn cuda(major: u32, minor: u32, runtime: &'static str, crt: &'static str) -> Cuda {
+const fn version(major: u32, minor: u32, runtime: &'static str, crt: &'static str) -> Cuda {
     Cuda { major, minor, runtime, crt }
 }
 
@@ -65,14 +65,25 @@ impl Cuda {
     }
 }
 
+/// One of the supported versions.
+pub fn cuda(major: u32, minor: u32) -> &'static Cuda {
+    let found = SUPPORTED.iter().find(|cuda| (cuda.major, cuda.minor) == (major, minor));
+    found.expect("only supported versions are asked for")
+}
+
 /// The folder of libclang's shared library.
 pub fn libclang() -> Result<PathBuf> {
     unpacked("libclang", &[(LIBCLANG, r".*/clang/native/(libclang.*)")])
 }
 
-/// The folder `target/wheels/<name>` with what `members` matches (and names, by its group) of each package in it.
+/// Where all of this is unpacked.
+pub fn folder() -> PathBuf {
+    crate::target().join("wheels")
+}
+
+/// The folder `<name>` there, with what `members` matches (and names, by its group) of each package in it.
 fn unpacked(name: &str, packages: &[(&str, &str)]) -> Result<PathBuf> {
-    let wheels = crate::target().join("wheels");
+    let wheels = folder();
     let folder = wheels.join(name);
     if folder.exists() {
         return Ok(folder);

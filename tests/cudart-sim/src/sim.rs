@@ -219,6 +219,7 @@ impl Sim {
                 self.resume.resize(id.slot() + 1, 0);
             }
             self.resume[id.slot()] = stream.finished;
+            self.devices[stream.device].departed.join(&stream.executed.stamp());
         }
     }
 

@@ -1,0 +1,36 @@
+//! The calling thread's current device, borrowed for a call and put back.
+
+use crate::error::call;
+use crate::{teardown, Device, Result};
+
+/// Makes a device current until it is dropped.
+#[must_use]
+pub(crate) struct CurrentDevice {
+    previous: Option<Device>,
+}
+
+impl CurrentDevice {
+    pub(crate) fn set(device: Device) -> Result<Self> {
+        let current = Device::current()?;
+        if current == device {
+            return Ok(Self { previous: None });
+        }
+        make_current(device)?;
+        Ok(Self { previous: Some(current) })
+    }
+}
+
+impl Drop for CurrentDevice {
+    fn drop(&mut self) {
+        if let Some(previous) = self.previous {
+            if let Err(error) = make_current(previous) {
+                teardown::report(&error);
+            }
+        }
+    }
+}
+
+fn make_current(device: Device) -> Result<()> {
+    // SAFETY: any number may be given.
+    unsafe { call!(cudaSetDevice(device.ordinal())) }
+}

@@ -1,0 +1,311 @@
+//! Pools: memory that is allocated and freed in the order of streams.
+
+mod access;
+mod attributes;
+mod builder;
+mod location;
+mod places;
+mod registry;
+
+use std::fmt;
+use std::mem::{align_of, size_of, ManuallyDrop};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use cuda_mempool_sys as sys;
+use sys::{cudaError_t, cudaMemPool_t};
+
+use crate::error::{call, OutOfMemory};
+use crate::{teardown, DeviceBuffer, Error, ErrorKind, Result, Stream};
+
+pub use access::Access;
+pub use attributes::{PoolUsage, ReusePolicy};
+pub use builder::{HandleTypes, MemPoolBuilder};
+pub use location::Location;
+
+/// The alignment that the runtime promises for every allocation.
+const RUNTIME_ALIGNMENT: usize = 256;
+
+/// A pool of memory, from which [`DeviceBuffer`]s are allocated in the order of a stream.
+///
+/// A handle: clones are the same pool, and a pool made here is destroyed with the last of them. Buffers may outlive it.
+/// The default pools are never destroyed.
+///
+/// ```
+/// # cuda_mempool::example::run(|device| {
+/// use cuda_mempool::{Location, MemPool, Stream};
+/// let stream = Stream::new(device)?;
+/// let pool = MemPool::builder(Location::Device(device))
+///     .release_threshold(64 << 20) // keep up to 64 MiB across synchronisations
+///     .build()?;
+/// let buffer = pool.alloc::<f32>(&stream, 1 << 20)?;
+/// assert_eq!(pool.usage()?.used, 4 << 20);
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+pub struct MemPool(Arc<Inner>);
+
+struct Inner {
+    raw: cudaMemPool_t,
+    location: Location,
+    owned: bool,
+}
+
+impl MemPool {
+    /// Starts to describe a new pool at `location`.
+    pub fn builder(location: impl Into<Location>) -> MemPoolBuilder {
+        MemPoolBuilder::new(location.into())
+    }
+
+    fn from_parts(raw: cudaMemPool_t, location: Location, owned: bool) -> Self {
+        teardown::watch_forks();
+        let inner = Arc::new(Inner { raw, location, owned });
+        if owned {
+            registry::add(raw, &inner);
+        }
+        Self(inner)
+    }
+
+    /// Takes over a pool: it is destroyed with the last clone of the result.
+    ///
+    /// # Safety
+    /// `raw` must be a live pool at `location`, made by `cudaMemPoolCreate`, and nobody else may destroy it.
+    #[must_use]
+    pub unsafe fn from_raw(raw: cudaMemPool_t, location: impl Into<Location>) -> Self {
+        Self::from_parts(raw, location.into(), true)
+    }
+
+    /// Uses a pool that belongs to other code.
+    ///
+    /// # Safety
+    /// `raw` must be a pool at `location` that was not imported from another process, and stay alive as long as any
+    /// clone of the result. Buffers may outlive it.
+    #[must_use]
+    pub unsafe fn from_raw_borrowed(raw: cudaMemPool_t, location: impl Into<Location>) -> Self {
+        Self::from_parts(raw, location.into(), false)
+    }
+
+    /// The raw handle. It stays valid as long as any clone of this pool.
+    #[must_use]
+    pub fn as_raw(&self) -> cudaMemPool_t {
+        self.0.raw
+    }
+
+    /// Gives the raw handle away: the caller destroys the pool, if this crate would have.
+    ///
+    /// # Errors
+    /// Gives the pool back when other clones of it exist.
+    pub fn into_raw(self) -> Result<cudaMemPool_t, Self> {
+        let inner = Arc::try_unwrap(self.0).map_err(Self)?;
+        registry::remove(inner.raw);
+        Ok(ManuallyDrop::new(inner).raw)
+    }
+
+    /// Drops this handle; when it is the last one, destroys the pool and says whether that succeeded.
+    ///
+    /// # Errors
+    /// What `cudaMemPoolDestroy` answers, with the pool.
+    #[doc(alias = "cudaMemPoolDestroy")]
+    pub fn close(self) -> Result<(), (Self, Error)> {
+        let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };
+        let inner = ManuallyDrop::new(inner);
+        teardown::try_release("cudaMemPoolDestroy", || inner.destroy())
+            .map_err(|error| (Self::from_parts(inner.raw, inner.location, inner.owned), error))
+    }
+
+    /// Where its memory lies.
+    #[must_use]
+    pub fn location(&self) -> Location {
+        self.0.location
+    }
+
+    /// Allocates `length` elements, for use in the order of `stream`. Their contents are unspecified.
+    ///
+    /// Nothing waits. No bytes need no CUDA call. An alignment of `T` above 256 is met by allocating more.
+    ///
+    /// ```
+    /// # cuda_mempool::example::run(|device| {
+    /// # use cuda_mempool::{ErrorKind, MemPool, Stream};
+    /// # let stream = Stream::new(device)?;
+    /// let pool = MemPool::default_for(device)?;
+    /// let buffer = pool.alloc::<u64>(&stream, 1000)?;
+    /// assert_eq!(buffer.size_in_bytes(), 8000);
+    ///
+    /// let error = pool.alloc::<u8>(&stream, isize::MAX as usize).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    /// assert!(error.out_of_memory().unwrap().device_free.is_some());
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] with the numbers behind it; [`ErrorKind::SizeOverflow`]; [`ErrorKind::Capture`] on a
+    /// stream that is being captured, where the memory would be the graph's; [`ErrorKind::Unsupported`] when the
+    /// stream's device cannot use pools at this location; or what the runtime answers.
+    #[doc(alias = "cudaMallocFromPoolAsync")]
+    #[doc(alias = "cudaMallocAsync")]
+    #[inline]
+    pub fn alloc<T: Pod>(&self, stream: &Stream, length: usize) -> Result<DeviceBuffer<T>> {
+        let Some(bytes) = bytes_for::<T>(length) else { return Err(overflow(length, size_of::<T>())) };
+        if bytes == 0 {
+            return Ok(DeviceBuffer::without_memory(length, stream.clone()));
+        }
+        let base = self.alloc_bytes(stream, bytes)?;
+        let pointer = aligned::<T>(base);
+        // SAFETY: `base` is fresh memory of the runtime for `length` aligned elements from `pointer` on, in the order
+        // of `stream`.
+        Ok(unsafe { DeviceBuffer::from_parts(pointer, length, base.as_ptr().cast(), stream.clone()) })
+    }
+
+    /// Allocates `length` elements whose bytes are zero.
+    ///
+    /// # Errors
+    /// As [`MemPool::alloc`] and [`DeviceSliceMut::zero`](crate::DeviceSliceMut::zero).
+    #[doc(alias = "cudaMemsetAsync")]
+    pub fn alloc_zeroed<T: Pod>(&self, stream: &Stream, length: usize) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.alloc(stream, length)?;
+        buffer.zero()?;
+        Ok(buffer)
+    }
+
+    /// Allocates a copy of `elements`, and waits for the copy.
+    ///
+    /// # Errors
+    /// As [`MemPool::alloc`] and [`DeviceSliceMut::copy_from_host`](crate::DeviceSliceMut::copy_from_host).
+    #[doc(alias = "cudaMemcpyAsync")]
+    pub fn from_slice<T: Pod>(&self, stream: &Stream, elements: &[T]) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.alloc(stream, elements.len())?;
+        buffer.copy_from_host(elements)?;
+        Ok(buffer)
+    }
+
+    #[inline]
+    fn alloc_bytes(&self, stream: &Stream, bytes: usize) -> Result<NonNull<u8>> {
+        const FUNCTION: &str = "cudaMallocFromPoolAsync";
+        let _current = stream.enter(FUNCTION)?;
+        stream.refuse_capture(FUNCTION, "memory allocated on a stream that is being captured would be the graph's")?;
+        if let Some(feature) = self.0.location.host_feature() {
+            stream.device().require(feature, FUNCTION)?;
+        }
+        let mut base = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid, and pool and stream are alive.
+        let answer = unsafe { call!(cudaMallocFromPoolAsync(&mut base, bytes, self.0.raw, stream.raw())) };
+        match (answer, NonNull::new(base.cast())) {
+            (Ok(()), Some(base)) => Ok(base),
+            (Ok(()), None) => Err(Error::refused(ErrorKind::Other, FUNCTION, "success, but a null pointer")),
+            (Err(error), _) => Err(self.explain(error, stream, bytes)),
+        }
+    }
+
+    /// Adds the numbers to an out-of-memory error.
+    #[cold]
+    fn explain(&self, error: Error, stream: &Stream, requested: usize) -> Error {
+        if error.raw() != cudaError_t::cudaErrorMemoryAllocation {
+            return error;
+        }
+        let usage = self.usage().ok();
+        let memory = stream.device().memory().ok();
+        error.with_out_of_memory(OutOfMemory {
+            requested,
+            pool_used: usage.map(|usage| usage.used),
+            pool_reserved: usage.map(|usage| usage.reserved),
+            device_free: memory.map(|memory| memory.free),
+            device_total: memory.map(|memory| memory.total),
+        })
+    }
+}
+
+/// The first place for a `T` from `base` on: `base`, where the runtime's alignment is enough.
+#[inline]
+fn aligned<T>(base: NonNull<u8>) -> NonNull<T> {
+    let ahead = if align_of::<T>() <= RUNTIME_ALIGNMENT {
+        0
+    } else {
+        let address = base.as_ptr() as usize;
+        address.next_multiple_of(align_of::<T>()) - address
+    };
+    // SAFETY: `bytes_for` made room for this, and memory does not wrap around to null.
+    unsafe { NonNull::new_unchecked(base.as_ptr().wrapping_add(ahead).cast()) }
+}
+
+/// How many bytes to ask for: room for `length` elements, and for aligning them where the runtime does not.
+#[inline]
+fn bytes_for<T>(length: usize) -> Option<usize> {
+    let bytes = length.checked_mul(size_of::<T>())?;
+    let extra = if bytes == 0 { 0 } else { align_of::<T>().saturating_sub(RUNTIME_ALIGNMENT) };
+    bytes.checked_add(extra).filter(|&bytes| isize::try_from(bytes).is_ok())
+}
+
+#[cold]
+fn overflow(length: usize, size: usize) -> Error {
+    Error::refused(
+        ErrorKind::SizeOverflow,
+        "cudaMallocFromPoolAsync",
+        format!("{length} elements of {size} bytes are more than memory can be addressed"),
+    )
+}
+
+/// Handles of one pool are equal.
+impl PartialEq for MemPool {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.raw == other.0.raw
+    }
+}
+
+impl Eq for MemPool {}
+
+impl fmt::Debug for MemPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemPool").field("raw", &self.0.raw).field("location", &self.0.location).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the runtime's functions may be called with one pool from several threads at once.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    fn destroy(&self) -> Result<()> {
+        if !self.owned {
+            return Ok(());
+        }
+        let (cleared, destroyed) = registry::while_removing(self.raw, || {
+            let cleared = access::clear_if_idle(self.raw, self.location);
+            // SAFETY: the pool is owned, and this is its last use. Buffers that are still alive keep their memory.
+            (cleared, unsafe { call!(cudaMemPoolDestroy(self.raw)) })
+        });
+        if let Err(error) = cleared {
+            teardown::report(&error);
+        }
+        destroyed
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.owned {
+            teardown::release("cudaMemPoolDestroy", || self.destroy());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_settled_before_cuda_is_called() {
+        #[derive(Clone, Copy)]
+        #[repr(align(4096))]
+        #[allow(dead_code)]
+        struct Page([u8; 4096]);
+        assert_eq!(bytes_for::<u32>(3), Some(12));
+        assert_eq!(bytes_for::<()>(usize::MAX), Some(0));
+        assert_eq!(bytes_for::<Page>(0), Some(0));
+        assert_eq!(bytes_for::<Page>(1), Some(4096 + 4096 - 256));
+        assert_eq!(bytes_for::<u8>(isize::MAX as usize), Some(isize::MAX as usize));
+        assert_eq!(bytes_for::<u8>(isize::MAX as usize + 1), None);
+        assert_eq!(bytes_for::<u64>(usize::MAX / 2), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! How things end: what Drop may do, and where its failures go.
+
+use std::cell::Cell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, PoisonError, RwLock};
+
+use crate::{Error, ErrorKind, Result};
+
+/// Set in a forked child, where the handles of the parent mean nothing and no call may be made.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Set while a host function runs: CUDA must not be called from there.
+    static IN_HOST_FN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has the forked children of this process marked. Everything that later needs releasing calls this when it is made.
+pub(crate) fn watch_forks() {
+    #[cfg(unix)]
+    {
+        static WATCH: Once = Once::new();
+        extern "C" fn in_child() {
+            FORKED.store(true, Ordering::Relaxed);
+        }
+        WATCH.call_once(|| {
+            // SAFETY: the handler only stores to an atomic, which is allowed in a forked child.
+            let answer = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            if answer != 0 {
+                log::warn!("forked children cannot be told from their parent: pthread_atfork answers {answer}");
+            }
+        });
+    }
+}
+
+#[inline]
+pub(crate) fn forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// Runs a host function: CUDA is out of reach meanwhile, and its panics end here.
+pub(crate) fn in_host_fn(run: impl FnOnce()) {
+    IN_HOST_FN.set(true);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        log::error!("a host function panicked");
+        // A payload may panic in its own Drop, and this frame was called from C.
+        std::mem::forget(panic);
+    }
+    IN_HOST_FN.set(false);
+}
+
+/// Refuses what a forked child or a host function must not call.
+#[inline]
+pub(crate) fn reachable(function: &'static str) -> Result<()> {
+    if forked() || IN_HOST_FN.get() {
+        return Err(out_of_reach(function));
+    }
+    Ok(())
+}
+
+#[cold]
+fn out_of_reach(function: &'static str) -> Error {
+    let why = if forked() {
+        "this is a forked child, in which the handles of its parent mean nothing"
+    } else {
+        "a host function must not call CUDA"
+    };
+    Error::refused(ErrorKind::NotPermitted, function, why)
+}
+
+/// Releases what a value holds, as `close` does. In a forked child and at the end of the process there is nothing to do.
+///
+/// `function` is the C function that would be called.
+#[inline]
+pub(crate) fn try_release(function: &'static str, release: impl FnOnce() -> Result<()>) -> Result<()> {
+    if forked() {
+        return Ok(());
+    }
+    match reachable(function).and_then(|()| release()) {
+        Err(error) if error.kind() == ErrorKind::Unloading => Ok(()),
+        answer => answer,
+    }
+}
+
+/// Releases what a value holds, as Drop does: the hook is told of a failure, and what is held is leaked.
+#[inline]
+pub(crate) fn release(function: &'static str, release: impl FnOnce() -> Result<()>) {
+    if let Err(error) = try_release(function, release) {
+        report(&error);
+    }
+}
+
+type Hook = dyn Fn(&Error) + Send + Sync;
+
+static HOOK: RwLock<Option<Arc<Hook>>> = RwLock::new(None);
+
+/// Sets what is told of failures that a `Drop` cannot return. The default logs them as errors through the `log` crate.
+///
+/// Drop never panics: neither do panics of the hook get out. After such a failure, what the value held is leaked. That
+/// the process is ending (`cudaErrorCudartUnloading`) is no failure and not told. Where the outcome matters, use the
+/// type's `close`.
+///
+/// The hook runs on the dropping thread, and must not assume that CUDA can be called.
+pub fn on_drop_error(hook: impl Fn(&Error) + Send + Sync + 'static) {
+    let hook: Arc<Hook> = Arc::new(hook);
+    let before = HOOK.write().unwrap_or_else(PoisonError::into_inner).replace(hook);
+    // Outside the lock: its Drop may be anybody's code.
+    drop(before);
+}
+
+/// Tells the hook of a failure that nothing can return. That the process is ending is none.
+#[cold]
+pub(crate) fn report(error: &Error) {
+    if error.kind() == ErrorKind::Unloading {
+        return;
+    }
+    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let told = catch_unwind(AssertUnwindSafe(|| match hook {
+        Some(hook) => hook(error),
+        None => log::error!("while dropping: {error}"),
+    }));
+    if let Err(panic) = told {
+        // A payload may panic in its own Drop.
+        std::mem::forget(panic);
+    }
+}
