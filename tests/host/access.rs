@@ -19,12 +19,9 @@ fn near_a_device_has_its_access_and_other_places_have_none() {
         let node = NumaAllocator::builder().node(node_of(&near)).build()?;
         let granted = NumaAllocator::builder().node(node_of(&near)).grant([device]).build()?;
         assert_eq!(near.location(), refused.location());
-        for (pinned, access) in [
-            (near, Access::ReadWrite),
-            (refused, Access::None),
-            (node, Access::None),
-            (granted, Access::ReadWrite),
-        ] {
+        for (pinned, access) in
+            [(near, Access::ReadWrite), (refused, Access::None), (node, Access::None), (granted, Access::ReadWrite)]
+        {
             assert_eq!(pinned.pool().access(device)?, access);
         }
         Ok(())
