@@ -28,12 +28,13 @@ mod event;
 mod example;
 mod graph_memory;
 mod pool;
+pub mod resource;
 mod stream;
 mod support;
 mod teardown;
 mod version;
 
-pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, RawDeviceBuffer};
+pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Home, RawDeviceBuffer};
 pub use bytemuck;
 pub use cuda_mempool_sys as sys;
 pub use device::{Device, MemoryInfo};
