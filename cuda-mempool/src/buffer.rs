@@ -17,8 +17,8 @@ use bytemuck::Pod;
 use crate::stream::order;
 use crate::{teardown, Device, Error, Result, Stream};
 
-pub(crate) use block::Block;
 pub use block::Home;
+pub(crate) use block::{free, Block};
 pub use slice::{DeviceSlice, DeviceSliceMut};
 
 /// An array of `T` in the memory of a pool, owned, and freed when dropped.
@@ -73,7 +73,7 @@ pub struct RawDeviceBuffer<T> {
     pub base: *mut c_void,
     /// The stream that all work on the memory so far is ordered on.
     pub stream: Stream,
-    /// Who gets `base` back: `cudaFreeAsync`, unless the buffer came from a memory resource.
+    /// Who gets `base` back: `cudaFreeAsync`, unless the buffer came from a cache or a memory resource.
     pub home: Home,
 }
 

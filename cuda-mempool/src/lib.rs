@@ -21,6 +21,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod buffer;
+mod cache;
 mod current;
 mod device;
 mod error;
@@ -29,6 +30,7 @@ mod example;
 mod graph_memory;
 mod pool;
 pub mod resource;
+mod spin;
 mod stream;
 mod support;
 mod teardown;
@@ -36,6 +38,7 @@ mod version;
 
 pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Home, RawDeviceBuffer};
 pub use bytemuck;
+pub use cache::{BlockCache, CacheStats};
 pub use cuda_mempool_sys as sys;
 pub use device::{Device, MemoryInfo};
 pub use error::{Error, ErrorKind, OutOfMemory, Result};

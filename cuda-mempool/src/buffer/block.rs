@@ -5,6 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::cache::{Store, Ticket};
 use crate::error::call;
 use crate::resource::DeviceMemoryResource;
 use crate::{teardown, Error, Result, Stream};
@@ -25,6 +26,8 @@ pub struct Home(Kind);
 #[derive(Clone)]
 enum Kind {
     Runtime,
+    /// A cache, which was asked for this many bytes.
+    Cache(Arc<Store>, usize),
     Resource(Box<Lent>),
 }
 
@@ -45,6 +48,11 @@ impl Home {
     #[must_use]
     pub fn is_runtime(&self) -> bool {
         matches!(self.0, Kind::Runtime)
+    }
+
+    #[inline]
+    pub(crate) fn cache(store: Arc<Store>, bytes: usize) -> Self {
+        Self(Kind::Cache(store, bytes))
     }
 
     pub(crate) fn resource(
@@ -74,13 +82,20 @@ impl Block {
     #[inline]
     pub(crate) unsafe fn give_back(self) -> Result<(), (Self, Error)> {
         let Some(base) = NonNull::new(self.base) else { return Ok(()) };
-        let answer = match &self.home.0 {
+        if let Kind::Cache(store, bytes) = self.home.0 {
+            let ticket = Ticket { stream: self.stream, store };
             // SAFETY: the caller's promise.
-            Kind::Runtime => teardown::try_release(FREE, || unsafe { free(base, &self.stream) }),
+            return unsafe { Store::give_back(ticket, base, bytes) }.map_err(|(Ticket { stream, store }, error)| {
+                (Self { base: base.as_ptr(), stream, home: Home::cache(store, bytes) }, error)
+            });
+        }
+        teardown::try_release(FREE, || match &self.home.0 {
             // SAFETY: the caller's promise.
-            Kind::Resource(lent) => teardown::try_release(FREE, || unsafe { lent.give_back(base, &self.stream) }),
-        };
-        answer.map_err(|error| (self, error))
+            Kind::Resource(lent) => unsafe { lent.give_back(base, &self.stream) },
+            // SAFETY: the caller's promise.
+            Kind::Runtime | Kind::Cache(..) => unsafe { free(base, &self.stream) },
+        })
+        .map_err(|error| (self, error))
     }
 }
 
@@ -126,6 +141,9 @@ impl fmt::Debug for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Runtime => f.write_str("Home::RUNTIME"),
+            Kind::Cache(store, bytes) => {
+                f.debug_struct("Home").field("cache", &Arc::as_ptr(store)).field("bytes", bytes).finish()
+            }
             Kind::Resource(lent) => f
                 .debug_struct("Home")
                 .field("resource", &lent.resource.id())
