@@ -3,13 +3,14 @@
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libloading::Library;
 
+use crate::cudaError_t;
+use crate::libraries::{self, Candidate};
 use crate::runtime::{file_of, LoadError, Runtime};
-use crate::{cudaError_t, places};
 
 /// The bound functions as ones that look their symbol up the first time they are called.
 macro_rules! functions {
@@ -127,18 +128,25 @@ fn loaded() -> &'static Result<Loaded, LoadError> {
     static LOADED: OnceLock<Result<Loaded, LoadError>> = OnceLock::new();
     LOADED.get_or_init(|| {
         if let Some(path) = variable("CUDA_MEMPOOL_CUDART") {
-            return first_of([PathBuf::from(path)], true);
+            return first_of([Ok(PathBuf::from(path))], true);
         }
         if let Some(loaded) = already_there() {
             return Ok(loaded);
         }
-        first_of(places::libraries(&variable), false)
+        first_of(libraries::candidates(&variable, Path::new("/")), false)
     })
 }
 
-fn first_of(candidates: impl IntoIterator<Item = PathBuf>, chosen_by_env: bool) -> Result<Loaded, LoadError> {
+fn first_of(candidates: impl IntoIterator<Item = Candidate>, chosen_by_env: bool) -> Result<Loaded, LoadError> {
     let mut tried = Vec::new();
-    for path in candidates {
+    for candidate in candidates {
+        let path = match candidate {
+            Ok(path) => path,
+            Err(absent) => {
+                tried.push(absent);
+                continue;
+            }
+        };
         // SAFETY: the initialisers of a CUDA runtime have no requirement. That the file is one is the word of its
         // name or of the user.
         let opened = unsafe { Library::new(&path) }.map_err(|e| e.to_string());
@@ -155,7 +163,7 @@ fn first_of(candidates: impl IntoIterator<Item = PathBuf>, chosen_by_env: bool) 
 fn already_there() -> Option<Loaded> {
     use libloading::os::unix;
     const RTLD_NOLOAD: c_int = 4;
-    places::SONAMES.iter().find_map(|name| {
+    libraries::NAMES.iter().find_map(|name| {
         // SAFETY: nothing is loaded, so no initialiser runs.
         let library = unsafe { unix::Library::open(Some(name), unix::RTLD_LAZY | RTLD_NOLOAD) }.ok()?;
         accepted(library.into()).ok()
@@ -179,11 +187,14 @@ fn accepted(library: Library) -> Result<Loaded, String> {
         let function: unsafe extern "C" fn(*mut c_int) -> cudaError_t = core::mem::transmute(get_version);
         function(&mut version)
     };
-    if answer != cudaError_t::cudaSuccess {
-        return Err(format!("its cudaRuntimeGetVersion answers error {}", answer.0));
-    }
     let (major, minor) = (version / 1000, version % 1000 / 10);
-    if !(11..=13).contains(&major) {
+    if answer != cudaError_t::cudaSuccess {
+        // A runtime of CUDA 11 asks the driver even for its own version, which stays 0 where there is no driver. That
+        // it has pools tells it from the majors before.
+        if address_in(&library, "cudaMemPoolCreate\0").is_null() {
+            return Err(format!("its cudaRuntimeGetVersion answers error {}", answer.0));
+        }
+    } else if !(11..=13).contains(&major) {
         return Err(format!("CUDA runtime {major}.{minor}, but only 11 to 13 are supported"));
     }
     Ok(Loaded { library, runtime: Runtime { version, path: file_of(get_version.cast()) } })

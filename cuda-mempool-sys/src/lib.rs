@@ -28,6 +28,8 @@
 
 mod drift;
 #[cfg(cuda_link = "dlopen")]
+mod libraries;
+#[cfg(cuda_link = "dlopen")]
 mod places;
 mod runtime;
 

@@ -52,6 +52,8 @@ impl Runtime {
     }
 
     /// Its version as `cudaRuntimeGetVersion` gives it: 1000 × major + 10 × minor, 13000 for 13.0.
+    ///
+    /// 0 for a runtime of CUDA 11 where there is no driver, as that one cannot tell its version without.
     pub fn version(&self) -> c_int {
         self.version
     }

@@ -34,7 +34,7 @@ pub use slice::{DeviceSlice, DeviceSliceMut};
 /// It does not keep its pool: the pool may be dropped first, and its memory lives on until the last buffer is freed.
 ///
 /// ```
-/// # cuda_mempool::example(|device| {
+/// # cuda_mempool::example::run(|device| {
 /// use cuda_mempool::{MemPool, Stream};
 /// let stream = Stream::new(device)?;
 /// let pool = MemPool::default_for(device)?;
@@ -187,7 +187,7 @@ impl<T> DeviceBuffer<T> {
     /// [per-thread stream](Stream::per_thread), waits until that device is idle.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// # use cuda_mempool::{MemPool, Stream};
     /// # let pool = MemPool::default_for(device)?;
     /// let (first, second) = (Stream::new(device)?, Stream::new(device)?);

@@ -99,7 +99,7 @@ impl Device {
     /// Reads an attribute. `Ok(None)` when this driver does not know it.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// use cuda_mempool::sys::cudaDeviceAttr;
     /// let processors = device.attribute(cudaDeviceAttr::cudaDevAttrMultiProcessorCount)?;
     /// assert!(processors.is_some());

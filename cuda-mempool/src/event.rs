@@ -20,7 +20,7 @@ use crate::{teardown, Device, Error, Result, Stream};
 /// old one. Buffers order themselves without events of the user's: see [`DeviceBuffer`](crate::DeviceBuffer).
 ///
 /// ```
-/// # cuda_mempool::example(|device| {
+/// # cuda_mempool::example::run(|device| {
 /// use cuda_mempool::{Event, Stream};
 /// let (first, second) = (Stream::new(device)?, Stream::new(device)?);
 /// let event = Event::new(device)?;

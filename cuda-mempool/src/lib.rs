@@ -4,7 +4,7 @@
 //! that stream, its free included, so nothing waits and nothing races:
 //!
 //! ```
-//! # cuda_mempool::example(|device| {
+//! # cuda_mempool::example::run(|device| {
 //! use cuda_mempool::{MemPool, Stream};
 //!
 //! let stream = Stream::new(device)?;
@@ -16,6 +16,20 @@
 //! assert_eq!(copy.to_vec()?, [1, 2, 3]);
 //! # Ok(()) });
 //! ```
+//!
+//! [The guide](guide) goes from a first buffer to pools, other devices and graphs, and shows each C sample of CUDA's own
+//! guide beside what replaces it. What raw code needs is in [`sys`], and every type gives its raw handle out and takes
+//! one in (`as_raw`, `into_raw`, `from_raw`).
+//!
+//! # What is promised
+//!
+//! - Safe code has no race, on the device or the host, and uses no memory after its free.
+//! - Dropping never panics and never waits, with one exception: a buffer of another thread's
+//!   [per-thread stream](Stream::per_thread). What goes wrong is told to [`on_drop_error`]; `close` returns it.
+//! - The current device is put back after each call that needs another one. Where a thread never used CUDA, that is
+//!   device 0, and newer drivers make its context then.
+//! - An [`Error`] names the C function, and the thread's last error is clear after it.
+//! - In a forked child dropping does nothing. A child made by bare `clone` calls, past `fork`, cannot be told apart.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs, unreachable_pub)]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -26,8 +40,10 @@ mod current;
 mod device;
 mod error;
 mod event;
-mod example;
+#[doc(hidden)]
+pub mod example;
 mod graph_memory;
+pub mod guide;
 mod pool;
 pub mod resource;
 mod spin;
@@ -43,8 +59,6 @@ pub use cuda_mempool_sys as sys;
 pub use device::{Device, MemoryInfo};
 pub use error::{Error, ErrorKind, OutOfMemory, Result};
 pub use event::{Event, EventBuilder};
-#[doc(hidden)]
-pub use example::example;
 pub use pool::{Access, HandleTypes, Location, MemPool, MemPoolBuilder, PoolUsage, ReusePolicy};
 pub use stream::{Scope, Stream, StreamBuilder};
 pub use support::{Feature, Support};

@@ -32,7 +32,7 @@ pub use location::Location;
 /// The default pools are never destroyed.
 ///
 /// ```
-/// # cuda_mempool::example(|device| {
+/// # cuda_mempool::example::run(|device| {
 /// use cuda_mempool::{Location, MemPool, Stream};
 /// let stream = Stream::new(device)?;
 /// let pool = MemPool::builder(Location::Device(device))
@@ -126,7 +126,7 @@ impl MemPool {
     /// Nothing waits. No bytes need no CUDA call. An alignment of `T` above 256 is met by allocating more.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// # use cuda_mempool::{ErrorKind, MemPool, Stream};
     /// # let stream = Stream::new(device)?;
     /// let pool = MemPool::default_for(device)?;

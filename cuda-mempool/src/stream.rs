@@ -29,7 +29,7 @@ pub use scope::Scope;
 /// is that of the calls, as for any queue.
 ///
 /// ```
-/// # cuda_mempool::example(|device| {
+/// # cuda_mempool::example::run(|device| {
 /// use cuda_mempool::Stream;
 /// let stream = Stream::new(device)?;
 /// stream.synchronize()?;
@@ -72,7 +72,7 @@ impl Stream {
     /// A new stream with choices.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// use cuda_mempool::Stream;
     /// let (_least, greatest) = device.stream_priorities()?;
     /// let urgent = Stream::builder(device).priority(greatest).build()?;

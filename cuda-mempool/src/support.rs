@@ -92,7 +92,7 @@ impl Device {
     /// Whether this device, with the installed driver, supports `feature`. Asked anew each time.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// use cuda_mempool::{Feature, Support};
     /// if device.supports(Feature::MemoryPools)? == Support::No {
     ///     println!("{device} has no memory pools");

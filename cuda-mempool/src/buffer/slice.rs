@@ -175,7 +175,7 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
     /// The elements before `middle`, and the others.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// # use cuda_mempool::{MemPool, Stream};
     /// # let (stream, pool) = (Stream::new(device)?, MemPool::default_for(device)?);
     /// let mut buffer = pool.from_slice(&stream, &[1_u8, 2, 3, 4])?;

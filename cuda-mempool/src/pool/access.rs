@@ -54,11 +54,11 @@ impl MemPool {
 
     /// Sets what `device` may do with all memory of this pool, that allocated before included.
     ///
-    /// The owning device always reads and writes. Other devices start with nothing, on pools of the host too. To take
-    /// access away, all that the device does with the memory must be done.
+    /// The owning device always reads and writes. Other devices start with nothing, on pools of the host too. Before
+    /// access is taken away, what the device is doing is waited for.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// use cuda_mempool::{Access, Device, MemPool};
     /// let pool = MemPool::builder(device).build()?;
     /// for peer in Device::all()?.filter(|&peer| peer != device) {
@@ -94,6 +94,9 @@ impl MemPool {
             }
             _ => {}
         }
+        if access != Access::ReadWrite && self.access(device)? != access {
+            device.synchronize()?;
+        }
         set_access(self.0.raw, device, access.to_raw())
     }
 
@@ -126,6 +129,10 @@ fn set_access(pool: cudaMemPool_t, device: Device, flags: cudaMemAccessFlags) ->
 /// Drivers give the handle of a destroyed pool, with the access that was granted, to a new one. So this is done with a
 /// new pool, where it can hurt nobody, and when a pool is destroyed, for others that make pools.
 pub(super) fn clear(pool: cudaMemPool_t, location: Location) -> Result<()> {
+    if matches!(location, Location::Managed | Location::ManagedOn(_)) {
+        // Nothing is granted there: all devices have access.
+        return Ok(());
+    }
     for device in Device::all()?.filter(|&device| location.owner() != Some(device)) {
         if access_of(pool, device)? != cudaMemAccessFlags::cudaMemAccessFlagsProtNone {
             set_access(pool, device, cudaMemAccessFlags::cudaMemAccessFlagsProtNone)?;

@@ -16,7 +16,7 @@ impl Stream {
     /// To borrow from the caller, use [`Scope::launch_host_fn`](crate::Scope::launch_host_fn).
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// use cuda_mempool::Stream;
     /// let stream = Stream::new(device)?;
     /// let (sender, receiver) = std::sync::mpsc::channel();

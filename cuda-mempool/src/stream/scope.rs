@@ -20,7 +20,7 @@ impl Stream {
     /// stream before it returns, also on panic. As with [`std::thread::scope`], all that is lent must outlive the scope.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// use cuda_mempool::{MemPool, Stream};
     /// let stream = Stream::new(device)?;
     /// let pool = MemPool::default_for(device)?;

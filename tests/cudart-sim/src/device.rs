@@ -1,0 +1,102 @@
+//! Devices: how many, how large, what they say of themselves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::cuda::{cudaDeviceAttr, cudaError};
+use crate::memory::heap::Heap;
+use crate::sim::{Sim, PLAIN_STEP};
+use crate::stream::{self, StreamId};
+use crate::Outcome;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Device {
+    pub total: usize,
+    pub used: usize,
+    pub legacy: StreamId,
+    /// Memory of `cudaMalloc`.
+    pub plain: Heap,
+    /// Devices whose memory this one can be let reach.
+    pub reaches: BTreeSet<usize>,
+    /// Devices whose `cudaMalloc` memory this one was let reach.
+    pub peers: BTreeSet<usize>,
+}
+
+impl Sim {
+    /// One more device.
+    pub fn add_device(&mut self) {
+        let number = self.devices.len();
+        let legacy = self.add_stream(number, stream::Kind::Legacy, 0, 0);
+        let reaches = if self.config.peers { (0..number).collect() } else { BTreeSet::new() };
+        for &peer in &reaches {
+            let peer: &mut Device = &mut self.devices[peer];
+            peer.reaches.insert(number);
+        }
+        self.devices.push(Device {
+            total: self.config.memory,
+            used: 0,
+            legacy,
+            plain: Heap::new(Arc::clone(&self.arena), false, PLAIN_STEP),
+            reaches,
+            peers: BTreeSet::new(),
+        });
+    }
+
+    /// The device of this number.
+    ///
+    /// # Errors
+    /// No device when there is none at all, an invalid one otherwise.
+    pub fn device(&self, number: i32) -> Outcome<usize> {
+        if self.devices.is_empty() {
+            return Err(cudaError::cudaErrorNoDevice);
+        }
+        usize::try_from(number).ok().filter(|n| *n < self.devices.len()).ok_or(cudaError::cudaErrorInvalidDevice)
+    }
+}
+
+/// What a device says of an attribute: what an H200 answered, as far as a program of memory pools may ask; none for an
+/// attribute that a 13.0 driver does not know.
+pub fn attribute(attribute: cudaDeviceAttr, device: usize) -> Option<i32> {
+    /// The first number that a 13.0 driver does not know.
+    const END: u32 = 148;
+    Some(match attribute {
+        cudaDeviceAttr(0) => return None,
+        cudaDeviceAttr(END..) => return None,
+        cudaDeviceAttr::cudaDevAttrMaxThreadsPerBlock | cudaDeviceAttr::cudaDevAttrMaxBlockDimX => 1024,
+        cudaDeviceAttr::cudaDevAttrMaxBlockDimY => 1024,
+        cudaDeviceAttr::cudaDevAttrMaxBlockDimZ => 64,
+        cudaDeviceAttr::cudaDevAttrMaxGridDimX => i32::MAX,
+        cudaDeviceAttr::cudaDevAttrMaxGridDimY | cudaDeviceAttr::cudaDevAttrMaxGridDimZ => 65535,
+        cudaDeviceAttr::cudaDevAttrWarpSize => 32,
+        cudaDeviceAttr::cudaDevAttrTextureAlignment => 512,
+        cudaDeviceAttr::cudaDevAttrMultiProcessorCount => 132,
+        cudaDeviceAttr::cudaDevAttrComputeCapabilityMajor => 9,
+        cudaDeviceAttr::cudaDevAttrPciBusId => bus_id(device),
+        cudaDeviceAttr::cudaDevAttrAsyncEngineCount => 3,
+        cudaDeviceAttr::cudaDevAttrMemoryPoolSupportedHandleTypes => 9,
+        cudaDeviceAttr::cudaDevAttrNumaId => -1,
+        cudaDeviceAttr::cudaDevAttrCanMapHostMemory
+        | cudaDeviceAttr::cudaDevAttrGpuOverlap
+        | cudaDeviceAttr::cudaDevAttrConcurrentKernels
+        | cudaDeviceAttr::cudaDevAttrUnifiedAddressing
+        | cudaDeviceAttr::cudaDevAttrStreamPrioritiesSupported
+        | cudaDeviceAttr::cudaDevAttrManagedMemory
+        | cudaDeviceAttr::cudaDevAttrConcurrentManagedAccess
+        | cudaDeviceAttr::cudaDevAttrCanUseHostPointerForRegisteredMem
+        | cudaDeviceAttr::cudaDevAttrReserved92
+        | cudaDeviceAttr::cudaDevAttrReserved93
+        | cudaDeviceAttr::cudaDevAttrReserved94
+        | cudaDeviceAttr::cudaDevAttrHostRegisterSupported
+        | cudaDeviceAttr::cudaDevAttrMemoryPoolsSupported
+        | cudaDeviceAttr::cudaDevAttrIpcEventSupport
+        | cudaDeviceAttr::cudaDevAttrHostNumaMemoryPoolsSupported
+        | cudaDeviceAttr::cudaDevAttrHostMemoryPoolsSupported => 1,
+        _ => 0,
+    })
+}
+
+/// Where on the bus a device is said to be.
+pub fn bus_id(device: usize) -> i32 {
+    device as i32 + 1
+}

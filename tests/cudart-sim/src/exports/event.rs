@@ -1,0 +1,102 @@
+//! Events.
+
+use std::ffi::c_uint;
+use std::sync::Arc;
+
+use super::{current, give, require};
+use crate::cuda::{
+    cudaError, cudaEventBlockingSync, cudaEventDisableTiming, cudaEventInterprocess, cudaEventRecordExternal,
+    cudaEvent_t, cudaStream_t,
+};
+use crate::event::{Event, Record};
+use crate::handles::Id;
+use crate::sim::{self, Sim};
+use crate::stream::{Marker, Op};
+use crate::{call, Outcome};
+
+pub unsafe fn cudaEventCreate(event: *mut cudaEvent_t) -> Outcome {
+    // SAFETY: as the caller promised.
+    unsafe { cudaEventCreateWithFlags(event, 0) }
+}
+
+pub unsafe fn cudaEventCreateWithFlags(event: *mut cudaEvent_t, flags: c_uint) -> Outcome {
+    let mut sim = sim::lock();
+    let device = current::device(&sim)?;
+    let known = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+    let is_ipc = flags & cudaEventInterprocess != 0;
+    require(!event.is_null() && flags & !known == 0 && (!is_ipc || flags & cudaEventDisableTiming != 0))?;
+    let id = sim.events.insert(Event { device, flags, record: None });
+    // SAFETY: the caller's out pointer.
+    unsafe { give(event, id.as_raw()) }
+}
+
+pub unsafe fn cudaEventDestroy(event: cudaEvent_t) -> Outcome {
+    let removed = sim::lock().events.remove(Id::from_raw(event));
+    removed.map(drop).ok_or(cudaError::cudaErrorInvalidResourceHandle)
+}
+
+pub unsafe fn cudaEventRecord(event: cudaEvent_t, stream: cudaStream_t) -> Outcome {
+    // SAFETY: as the caller promised.
+    unsafe { cudaEventRecordWithFlags(event, stream, 0) }
+}
+
+pub unsafe fn cudaEventRecordWithFlags(event: cudaEvent_t, stream: cudaStream_t, flags: c_uint) -> Outcome {
+    require(flags & !cudaEventRecordExternal == 0)?;
+    let mut sim = sim::lock();
+    let id = current::stream(&mut sim, stream)?;
+    let event_id = Id::from_raw(event);
+    let device = find(&sim, event)?.device;
+    if sim.streams.get(id).map(|stream| stream.device) != Some(device) {
+        return Err(cudaError::cudaErrorInvalidResourceHandle);
+    }
+    let marker = Arc::<Marker>::default();
+    sim.submit(id, "cudaEventRecord", Vec::new(), Op::Mark(Arc::clone(&marker)));
+    let submitted = sim.streams.get(id).expect("resolved above").submitted.stamp();
+    sim.events.get_mut(event_id).expect("found above").record = Some(Record { marker, submitted });
+    Ok(())
+}
+
+pub unsafe fn cudaEventQuery(event: cudaEvent_t) -> Outcome {
+    let mut sim = sim::lock();
+    if let Some(record) = find(&sim, event)?.record.clone() {
+        let stamp = record.marker.stamp().ok_or(cudaError::cudaErrorNotReady)?;
+        sim.host.join(stamp);
+    }
+    call::healthy()
+}
+
+pub unsafe fn cudaEventSynchronize(event: cudaEvent_t) -> Outcome {
+    let mut sim = sim::lock();
+    if let Some(record) = find(&sim, event)?.record.clone() {
+        sim = sim::wait_until(sim, |_| record.marker.is_done());
+        if let Some(stamp) = record.marker.stamp() {
+            sim.host.join(stamp);
+        }
+    }
+    sim.synchronised();
+    call::healthy()
+}
+
+pub unsafe fn cudaEventElapsedTime(ms: *mut f32, start: cudaEvent_t, end: cudaEvent_t) -> Outcome {
+    let mut sim = sim::lock();
+    let mut times = Vec::with_capacity(2);
+    for event in [start, end] {
+        let event = find(&sim, event)?;
+        let timed = event.record.clone().filter(|_| event.flags & cudaEventDisableTiming == 0);
+        let record = timed.ok_or(cudaError::cudaErrorInvalidResourceHandle)?;
+        let (stamp, time) = record.marker.stamp().zip(record.marker.time()).ok_or(cudaError::cudaErrorNotReady)?;
+        sim.host.join(stamp);
+        times.push(time);
+    }
+    let (start, end) = (times[0], times[1]);
+    let seconds = match end.checked_duration_since(start) {
+        Some(elapsed) => elapsed.as_secs_f32(),
+        None => -start.duration_since(end).as_secs_f32(),
+    };
+    // SAFETY: the caller's out pointer.
+    unsafe { give(ms, seconds * 1e3) }
+}
+
+fn find(sim: &Sim, event: cudaEvent_t) -> Outcome<&Event> {
+    sim.events.get(Id::from_raw(event)).ok_or(cudaError::cudaErrorInvalidResourceHandle)
+}

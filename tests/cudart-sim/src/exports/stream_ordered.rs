@@ -1,0 +1,54 @@
+//! Allocation and free in the order of a stream.
+
+use std::ffi::c_void;
+
+use super::{current, give, require};
+use crate::cuda::{cudaError, cudaMemPool_t, cudaStream_t};
+use crate::handles::Id;
+use crate::memory::allocation::Kind;
+use crate::pool::Where;
+use crate::{sim, Outcome};
+
+pub unsafe fn cudaMallocAsync(devPtr: *mut *mut c_void, size: usize, hStream: cudaStream_t) -> Outcome {
+    require(!devPtr.is_null())?;
+    let mut sim = sim::lock();
+    let stream = current::stream(&mut sim, hStream)?;
+    let device = sim.streams.get(stream).expect("resolved above").device;
+    let pool = sim.pool_choice(Where::Device(device)).current;
+    let answer = sim.allocate("cudaMallocAsync", pool, size, stream);
+    // SAFETY: the caller's out pointer; null on failure and for no bytes.
+    unsafe { give(devPtr, answer.unwrap_or(0) as *mut c_void)? };
+    answer.map(drop)
+}
+
+pub unsafe fn cudaMallocFromPoolAsync(
+    ptr: *mut *mut c_void,
+    size: usize,
+    memPool: cudaMemPool_t,
+    stream: cudaStream_t,
+) -> Outcome {
+    require(!ptr.is_null())?;
+    let mut sim = sim::lock();
+    let stream = current::stream(&mut sim, stream)?;
+    let pool = Id::from_raw(memPool);
+    sim.pool(pool)?;
+    let answer = sim.allocate("cudaMallocFromPoolAsync", pool, size, stream);
+    // SAFETY: the caller's out pointer; null on failure and for no bytes.
+    unsafe { give(ptr, answer.unwrap_or(0) as *mut c_void)? };
+    answer.map(drop)
+}
+
+pub unsafe fn cudaFreeAsync(devPtr: *mut c_void, hStream: cudaStream_t) -> Outcome {
+    let mut sim = sim::lock();
+    let stream = current::stream(&mut sim, hStream)?;
+    if devPtr.is_null() {
+        return Ok(());
+    }
+    match sim.space.at(devPtr as usize).map(|allocation| allocation.kind) {
+        Some(Kind::Pool(_) | Kind::Plain) => {
+            sim.free_in_stream("cudaFreeAsync", devPtr as usize, stream);
+            Ok(())
+        }
+        _ => Err(cudaError::cudaErrorInvalidValue),
+    }
+}

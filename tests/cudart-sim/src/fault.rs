@@ -1,0 +1,91 @@
+//! Injected faults: a chosen call answers a chosen error instead of being run.
+//!
+//! A rule reads `FUNCTION#N=ERROR` (the Nth call from now) or `FUNCTION%RATE=ERROR` (that fraction of calls, by a seeded
+//! generator). `FUNCTION` is a name or `*`; `ERROR` is a number, with `!` behind it when it shall be sticky. Several
+//! rules are separated by commas.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+
+use crate::cuda::{cudaError, Function};
+use crate::random::Random;
+use crate::{call, lock};
+
+/// Lets calls pass without a lock while there is no rule.
+static ARMED: AtomicBool = AtomicBool::new(false);
+static RULES: Mutex<Vec<Rule>> = Mutex::new(Vec::new());
+
+struct Rule {
+    /// Index of the function; none means any.
+    function: Option<usize>,
+    when: When,
+    error: cudaError,
+    sticky: bool,
+}
+
+enum When {
+    /// This many calls from now, counted down.
+    Nth(u64),
+    /// Each call with this probability.
+    Rate(f64, Random),
+}
+
+/// The error that this call shall answer, if it was chosen to fail.
+pub fn injected(function: Function) -> Option<cudaError> {
+    if !ARMED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let mut rules = lock(&RULES);
+    // Every rule sees every call, so that counts do not depend on other rules.
+    let mut chosen = None;
+    for rule in rules.iter_mut().filter(|rule| rule.function.map_or(true, |index| index == function as usize)) {
+        let fires = match &mut rule.when {
+            When::Nth(left) => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
+            When::Rate(rate, random) => random.fraction() < *rate,
+        };
+        if fires && chosen.is_none() {
+            chosen = Some((rule.error, rule.sticky));
+        }
+    }
+    rules.retain(|rule| !matches!(rule.when, When::Nth(0)));
+    ARMED.store(!rules.is_empty(), Ordering::Relaxed);
+    let (error, sticky) = chosen?;
+    if sticky {
+        call::set_sticky(error);
+    }
+    Some(error)
+}
+
+/// Adds the rules of a specification.
+///
+/// # Errors
+/// Says which part cannot be read; then no rule is added.
+pub fn add(specification: &str, seed: u64) -> Result<(), String> {
+    let parts = specification.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let new = parts.map(|part| parse(part, seed).ok_or_else(|| part.to_owned())).collect::<Result<Vec<_>, _>>();
+    lock(&RULES).extend(new?);
+    ARMED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Forgets all rules.
+pub fn clear() {
+    lock(&RULES).clear();
+    ARMED.store(false, Ordering::Relaxed);
+}
+
+fn parse(rule: &str, seed: u64) -> Option<Rule> {
+    let (call, error) = rule.split_once('=')?;
+    let (error, sticky) = error.strip_suffix('!').map_or((error, false), |error| (error, true));
+    let (name, when) = if let Some((name, nth)) = call.split_once('#') {
+        (name, When::Nth(nth.parse().ok().filter(|nth| *nth > 0)?))
+    } else {
+        let (name, rate) = call.split_once('%')?;
+        (name, When::Rate(rate.parse().ok().filter(|rate| (0.0..=1.0).contains(rate))?, Random::new(seed)))
+    };
+    let function = if name == "*" { None } else { Some(Function::named(name)?) };
+    Some(Rule { function, when, error: cudaError(error.parse().ok()?), sticky })
+}

@@ -1,0 +1,9 @@
+//! Programs on cuda-mempool-sys, built in every link kind and run.
+//!
+//! What needs a real CUDA runtime takes those of `CUDA_MEMPOOL_TEST_WHEELS`, a folder with unpacked toolkits that
+//! `cargo xtask test` makes. No GPU is needed.
+
+mod build_script;
+mod loader;
+mod probe;
+mod real;
