@@ -27,7 +27,7 @@ pub(crate) use store::{Store, Ticket};
 /// was enqueued on the cache's stream is ready for whatever comes next on that stream.
 ///
 /// ```
-/// # cuda_mempool::example(|device| {
+/// # cuda_mempool::example::run(|device| {
 /// use cuda_mempool::{BlockCache, MemPool, Stream};
 ///
 /// let stream = Stream::new(device)?;

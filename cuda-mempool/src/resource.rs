@@ -5,7 +5,7 @@
 //! tries again, [`LogAdaptor`] writes a timeline. A [`DeviceBuffer`](crate::DeviceBuffer) can live on any of them.
 //!
 //! ```
-//! # cuda_mempool::example(|device| {
+//! # cuda_mempool::example::run(|device| {
 //! use std::sync::Arc;
 //! use cuda_mempool::resource::{CudaAsyncMemoryResource, RetryAdaptor, StatisticsAdaptor};
 //! use cuda_mempool::{DeviceBuffer, Stream};

@@ -15,7 +15,7 @@ impl BlockCache {
     /// ends or [forgets](Self::forget_thread) it.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// # use cuda_mempool::{BlockCache, MemPool, Stream};
     /// let pool = MemPool::default_for(device)?;
     /// std::thread::scope(|scope| {

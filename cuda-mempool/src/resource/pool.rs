@@ -68,7 +68,7 @@ impl CudaAsyncMemoryResource {
     /// - `export_handle_type`: by which handle allocations can be shared with other processes; none if not given.
     ///
     /// ```
-    /// # cuda_mempool::example(|device| {
+    /// # cuda_mempool::example::run(|device| {
     /// use cuda_mempool::resource::{CudaAsyncMemoryResource, DeviceMemoryResource};
     /// use cuda_mempool::Stream;
     ///
