@@ -1,0 +1,65 @@
+//! Each call fails once, wherever a cache makes it.
+
+use cuda_mempool::{BlockCache, DeviceBuffer, Location, MemPool, Result, Stream};
+
+use crate::sim;
+
+/// A life of a cache in which it makes each of its calls: misses, hits, a buffer that comes back from another stream, a
+/// trim, an allocation that finds no room at first, a close.
+fn life() -> Result<()> {
+    let device = sim::device(0);
+    let pool = MemPool::builder(Location::Device(device)).max_size(32 << 20).build()?;
+    let (stream, other) = (Stream::new(device)?, Stream::new(device)?);
+    let cache = BlockCache::new(&pool, &stream);
+    let neighbour = BlockCache::new(&pool, &other);
+    drop(neighbour.alloc_zeroed::<u8>(10 << 20)?);
+    drop(cache.alloc_zeroed::<u8>(10 << 20)?);
+    let mut moved: DeviceBuffer<u8> = cache.alloc_zeroed(10 << 20)?;
+    moved.set_stream(&other)?;
+    moved.fill(1)?;
+    drop(moved);
+    drop(cache.alloc_zeroed::<u8>(20 << 20)?);
+    drop(cache.alloc_zeroed::<u8>(30 << 20)?);
+    cache.trim(0);
+    let left = cache.alloc_zeroed::<u8>(100)?;
+    drop(cache);
+    left.close().map_err(|(_, error)| error)
+}
+
+#[test]
+fn every_failure_comes_out_and_nothing_is_left() {
+    let Some(sim) = sim::alone(1) else { return };
+    let elsewhere = |life: fn() -> Result<()>| std::thread::spawn(life).join().expect("no panic");
+    elsewhere(life).expect("a life without failures");
+    let before = sim.live();
+    let (mut failed, mut told, mut hidden) = (0, 0, 0);
+    for call in 1.. {
+        sim.reset();
+        sim.add_fault(&format!("*#{call}=999"));
+        let answer = elsewhere(life);
+        if sim.all_calls() < call {
+            break;
+        }
+        sim.clear_faults();
+        let heard = sim::heard();
+        match (&answer, heard.is_empty()) {
+            (Err(error), _) => {
+                assert_eq!(error.raw().0, 999, "call {call}: {error}");
+                failed += 1;
+            }
+            (Ok(()), false) => told += 1,
+            (Ok(()), true) => hidden += 1,
+        }
+        assert!(heard.iter().all(|&(_, code, _)| code == 999), "call {call}: {heard:?}");
+        // What a drop could not free is leaked, and told.
+        if heard.is_empty() {
+            assert_eq!(sim.live(), before, "after a failure of call {call}");
+        }
+        assert_eq!(sim.races(), 0, "call {call}: {}", sim.last_race());
+        elsewhere(life).unwrap_or_else(|error| panic!("after a failure of call {call}: {error}"));
+        assert_eq!(sim::heard(), [], "after a failure of call {call}");
+        sim.reset();
+    }
+    // Hidden: a failure to make room, or to wait for another stream, where the next thing that is tried succeeds.
+    assert!(failed > 20 && told > 5 && hidden > 0, "{failed} came out, {told} were told, {hidden} were made up for");
+}

@@ -1,0 +1,86 @@
+//! The random-allocation pattern of RMM's benchmark, through a cache and through the bare pool.
+
+use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, Location, MemPool, Result, Stream};
+
+use crate::sim::{self, must};
+
+const MIB: usize = 1 << 20;
+
+/// What a run of the pattern came to.
+#[derive(Debug)]
+struct Outcome {
+    /// Allocations that found no memory.
+    failed: usize,
+    /// The most bytes that the pool had in use.
+    used_high: u64,
+}
+
+/// Allocates `count` times sizes up to `largest`, 73 % of the steps, and frees any buffer in the others and whenever
+/// more than `usage` bytes would be out.
+fn pattern(
+    pool: &MemPool,
+    count: usize,
+    largest: usize,
+    usage: usize,
+    alloc: impl Fn(usize) -> Result<DeviceBuffer<u8>>,
+) -> Outcome {
+    let mut random = fastrand::Rng::with_seed(42);
+    let mut live: Vec<DeviceBuffer<u8>> = Vec::new();
+    let (mut out, mut allocations, mut failed) = (0, 0, 0);
+    while allocations < count {
+        let bytes = random.usize(1..=largest);
+        if live.is_empty() || (random.usize(0..100) < 73 && out + bytes <= usage) {
+            allocations += 1;
+            match alloc(bytes) {
+                Ok(buffer) => {
+                    out += bytes;
+                    live.push(buffer);
+                }
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => failed += 1,
+                Err(error) => panic!("{error}"),
+            }
+        } else {
+            out -= live.swap_remove(random.usize(0..live.len())).len();
+        }
+    }
+    drop(live);
+    Outcome { failed, used_high: must(pool.usage()).used_high }
+}
+
+fn compare(count: usize, largest: usize, usage: usize) {
+    let Some(sim) = sim::alone(1) else { return };
+    let device = sim::device(0);
+    // Room for what is out with a quarter of waste, and not for a full cache besides.
+    let room = usage + usage / 4 + 32 * MIB;
+    let pool = || must(MemPool::builder(Location::Device(device)).max_size(room).release_threshold(u64::MAX).build());
+    let stream = must(Stream::new(device));
+
+    let bare = pool();
+    let without = pattern(&bare, count, largest, usage, |bytes| bare.alloc(&stream, bytes));
+    let behind = pool();
+    let cache = BlockCache::new(&behind, &stream);
+    cache.set_cap(usage);
+    let with = pattern(&behind, count, largest, usage, |bytes| cache.alloc(bytes));
+    println!("{count} allocations up to {largest}: bare {without:?}, cached {with:?}, {:?}", cache.stats());
+    assert!(with.failed <= without.failed, "bare {without:?}, cached {with:?}");
+    assert!(with.used_high <= room as u64);
+    assert_eq!(cache.stats().waste, 0, "nothing is out");
+    drop(cache);
+    assert_eq!(must(behind.usage()).used, 0);
+    assert_eq!(sim.races(), 0);
+}
+
+#[test]
+fn a_thousand_allocations_of_up_to_4_gib() {
+    compare(1_000, 4 << 30, 10 << 30);
+}
+
+#[test]
+fn ten_thousand_allocations_of_up_to_64_mib() {
+    compare(10_000, 64 * MIB, 4 << 30);
+}
+
+#[test]
+fn a_hundred_thousand_allocations_of_up_to_1_mib() {
+    compare(100_000, MIB, 1 << 30);
+}
