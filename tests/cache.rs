@@ -31,3 +31,10 @@ fn cache() -> (MemPool, Stream, BlockCache) {
     let cache = BlockCache::new(&pool, &stream);
     (pool, stream, cache)
 }
+
+/// Does something on a thread of its own, of which nothing is left then: the events with which it ordered streams, its
+/// caches.
+fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let ended = std::thread::scope(|threads| threads.spawn(work).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,11 +1,12 @@
 //! Resources that cannot be made, and others than that of a device pool.
 
+use std::sync::Arc;
+
 use cuda_mempool::resource::{
     AllocationHandleType, CudaAsyncManagedMemoryResource, CudaAsyncMemoryResource, CudaAsyncPinnedMemoryResource,
     DeviceMemoryResource,
 };
 use cuda_mempool::{DeviceBuffer, ErrorKind, Location, Stream};
-use std::sync::Arc;
 
 use crate::sim::{self, must};
 
@@ -15,7 +16,7 @@ fn nothing_leaks_when_construction_fails_half_way() {
     let Some(sim) = sim::alone(1) else { return };
     let make = || CudaAsyncMemoryResource::new(Some(1 << 20), None, Some(AllocationHandleType::PosixFileDescriptor));
     drop(must(make()));
-    let before = sim.live();
+    let mut before = sim.live();
     let mut failed = 0;
     for call in 1.. {
         sim.reset();
@@ -26,16 +27,13 @@ fn nothing_leaks_when_construction_fails_half_way() {
         }
         sim.clear_faults();
         failed += usize::from(made.is_err());
-        assert!(
-            made.is_ok() || sim.calls("cudaMemPoolCreate") == sim.calls("cudaMemPoolDestroy") || {
-                let error = made.as_ref().err().map(ToString::to_string);
-                panic!("call {call}: {error:?} with {} pools made", sim.calls("cudaMemPoolCreate"))
-            }
-        );
         drop(made);
+        // Frees that no stream was waited for are done then. What could not be destroyed was told.
+        must(sim::device(0).synchronize());
         if sim::heard().is_empty() {
             assert_eq!(sim.live(), before, "after a failure of call {call}");
         }
+        before = sim.live();
     }
     assert!(failed > 5, "{failed} calls failed");
 }

@@ -30,18 +30,6 @@ fn with_each(test: impl Fn(&(dyn DeviceMemoryResource + Sync), &Stream)) {
     test(&BlockCache::new(own.pool(), &stream), &stream);
 }
 
-/// A stretch of pseudo-random numbers below a bound (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
 #[test]
 fn explicit_initial_pool_size() {
     let Some((_device, _turn)) = machine::device() else { return };
@@ -215,8 +203,8 @@ fn two_live_pointers_differ() {
 #[test]
 fn random_allocations() {
     with_each(|resource, stream| {
-        let mut random = Random(1);
-        let blocks: Vec<_> = (0..100).map(|_| Block::new(resource, random.below(5 * MIB) + 1, stream)).collect();
+        let mut random = fastrand::Rng::with_seed(1);
+        let blocks: Vec<_> = (0..100).map(|_| Block::new(resource, random.usize(1..=5 * MIB), stream)).collect();
         blocks.into_iter().for_each(|block| block.give_back(resource, stream));
     });
 }
@@ -239,13 +227,13 @@ fn multi_threaded_mixed_random_allocation_free() {
 
 /// 500 steps, of which 53 % allocate up to 5 MiB and the others free any of what is there.
 fn mixed(resource: &dyn DeviceMemoryResource, stream: &Stream, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut blocks: Vec<Block> = Vec::new();
     for _ in 0..500 {
-        if random.below(100) < 53 || blocks.is_empty() {
-            blocks.push(Block::new(resource, random.below(5 * MIB) + 1, stream));
+        if random.usize(0..100) < 53 || blocks.is_empty() {
+            blocks.push(Block::new(resource, random.usize(1..=5 * MIB), stream));
         } else {
-            let index = random.below(blocks.len());
+            let index = random.usize(0..blocks.len());
             blocks.swap_remove(index).give_back(resource, stream);
         }
     }
