@@ -46,21 +46,29 @@ pub struct Alone {
 /// The simulator with `devices` devices, or a note that the test is skipped. `CUDA_MEMPOOL_REQUIRE_SIM` makes its absence
 /// an error.
 pub fn alone(devices: usize) -> Option<Alone> {
-    static SIM: OnceLock<Option<Sim>> = OnceLock::new();
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(sim) = SIM.get_or_init(Sim::load) else {
+    let Some(sim) = with_devices(devices) else {
         assert!(std::env::var_os("CUDA_MEMPOOL_REQUIRE_SIM").is_none(), "not on the simulated runtime");
         eprintln!("skipped: not on the simulated runtime");
         return None;
     };
     sim.reset();
     sim.set_race_mode("count");
+    heard();
+    Some(Alone { sim, before: sim.live(), _turn: turn })
+}
+
+/// The simulator, if the process has it, with at least this many devices.
+pub fn with_devices(devices: usize) -> Option<&'static Sim> {
+    static SIM: OnceLock<Option<Sim>> = OnceLock::new();
+    static ADDING: Mutex<()> = Mutex::new(());
+    let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let sim = SIM.get_or_init(Sim::load).as_ref()?;
     while Device::count().expect("the simulator has devices") < devices {
         sim.add_device();
     }
-    heard();
-    Some(Alone { sim, before: sim.live(), _turn: turn })
+    Some(sim)
 }
 
 impl Alone {
