@@ -12,7 +12,7 @@ fn buffers_outlive_their_cache() {
     let Some(sim) = sim::alone(1) else { return };
     let before = sim.live();
     elsewhere(|| {
-        let (pool, stream, cache) = cache();
+        let (pool, _stream, cache) = cache();
         let other = must(Stream::new(sim::device(0)));
         let mut buffers: Vec<DeviceBuffer<u32>> = (1..5).map(|length| must(cache.alloc(length * 1000))).collect();
         drop(buffers.pop());

@@ -44,7 +44,7 @@ fn all_caches_of_the_pool_give_back_their_blocks_next() {
 
 #[test]
 fn a_cache_of_another_thread_gives_back_its_blocks_too() {
-    let Some(sim) = sim::alone(1) else { return };
+    let Some(_sim) = sim::alone(1) else { return };
     let pool = small_pool();
     let cache = BlockCache::new(&pool, &must(Stream::new(sim::device(0))));
     let (ready, wait) = std::sync::mpsc::channel();

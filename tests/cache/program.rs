@@ -131,8 +131,8 @@ fn steps() -> impl Strategy<Value = Step> {
         4 => slot.clone().prop_map(|slot| Step::Drop { slot }),
         1 => slot.clone().prop_map(|slot| Step::Close { slot }),
         1 => [slot.clone(), slot.clone()].prop_map(|slots| Step::Swap { slots }),
-        2 => (slot.clone(), value.clone()).prop_map(|(slot, value)| Step::Fill { slot, value }),
-        3 => (slot.clone(), value.clone()).prop_map(|(slot, value)| Step::Kernel { slot, value }),
+        2 => (slot.clone(), value).prop_map(|(slot, value)| Step::Fill { slot, value }),
+        3 => (slot.clone(), value).prop_map(|(slot, value)| Step::Kernel { slot, value }),
         1 => (slot.clone(), stream.clone(), value)
             .prop_map(|(slot, stream, value)| Step::Visit { slot, stream, value }),
         2 => (slot.clone(), slot.clone()).prop_map(|(from, to)| Step::Copy { from, to }),

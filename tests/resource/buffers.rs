@@ -70,7 +70,7 @@ fn a_buffer_keeps_its_resource() {
 
 #[test]
 fn no_bytes_are_never_asked_for() {
-    let Some(sim) = sim::alone(1) else { return };
+    let Some(_sim) = sim::alone(1) else { return };
     let stream = must(Stream::new(sim::device(0)));
     let counted = Arc::new(StatisticsAdaptor::new(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
     drop(must(DeviceBuffer::<u32>::from_resource(counted.clone(), &stream, 0)));
@@ -81,7 +81,7 @@ fn no_bytes_are_never_asked_for() {
 
 #[test]
 fn taken_apart_and_put_together_a_buffer_still_goes_home() {
-    let Some(sim) = sim::alone(1) else { return };
+    let Some(_sim) = sim::alone(1) else { return };
     let stream = must(Stream::new(sim::device(0)));
     let counted = Arc::new(StatisticsAdaptor::new(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
     let cache = BlockCache::new(counted.upstream().pool(), &stream);

@@ -140,7 +140,7 @@ impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut shared = self.0.lock().unwrap();
         if shared.1 {
-            return Err(io::Error::new(io::ErrorKind::Other, "full"));
+            return Err(io::Error::other("full"));
         }
         shared.0.write(bytes)
     }
