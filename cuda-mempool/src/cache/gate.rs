@@ -8,7 +8,9 @@ use crate::spin::{pause, Spin};
 use crate::Device;
 
 /// By the device's ordinal, as far as there are gates.
-static GATES: [Spin<()>; 16] = [const { Spin::new(()) }; 16];
+static GATES: [Spin<()>; 16] = [OPEN; 16];
+#[allow(clippy::declare_interior_mutable_const)]
+const OPEN: Spin<()> = Spin::new(());
 
 /// Calls the allocator of `device` alone, as far as that can be had.
 ///
