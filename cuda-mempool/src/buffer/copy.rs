@@ -343,7 +343,10 @@ fn bracket<R>(home: &Stream, worker: &Stream, work: impl FnOnce() -> Result<R>) 
     impl BackOnPanic<'_> {
         fn back(&self) -> Result<()> {
             order(self.worker, self.home).or_else(|error| {
-                settle(self.worker)?;
+                // What is captured does not run, so there is nothing to wait for, nor could it be waited for.
+                if !matches!(self.worker.is_capturing(), Ok(true)) {
+                    settle(self.worker)?;
+                }
                 Err(error)
             })
         }

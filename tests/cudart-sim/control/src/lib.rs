@@ -86,6 +86,8 @@ pub struct Live {
     pub pinned_allocations: u64,
     /// Of `cudaHostRegister`.
     pub registered_ranges: u64,
+    /// Made by a launch of a graph and not freed.
+    pub graph_allocations: u64,
     pub graphs: u64,
     pub graph_execs: u64,
     /// In all allocations but the registered ranges.
