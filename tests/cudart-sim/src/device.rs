@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::order::Host;
 use crate::cuda::{cudaDeviceAttr, cudaError};
 use crate::memory::heap::Heap;
 use crate::sim::{Sim, PLAIN_STEP};
@@ -15,6 +16,8 @@ pub struct Device {
     pub total: usize,
     pub used: usize,
     pub legacy: StreamId,
+    /// What streams did that are destroyed and over: to wait for the device is to know of that too.
+    pub gone: Host,
     /// Memory of `cudaMalloc`.
     pub plain: Heap,
     /// Devices whose memory this one can be let reach.
@@ -37,6 +40,7 @@ impl Sim {
             total: self.config.memory,
             used: 0,
             legacy,
+            gone: Host::default(),
             plain: Heap::new(Arc::clone(&self.arena), false, PLAIN_STEP),
             reaches,
             peers: BTreeSet::new(),

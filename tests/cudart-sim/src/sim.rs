@@ -196,6 +196,7 @@ impl Sim {
                 self.resume.resize(id.slot() + 1, 0);
             }
             self.resume[id.slot()] = stream.finished;
+            self.devices[stream.device].gone.join(&stream.executed.stamp_until(stream.finished));
         }
     }
 
