@@ -1,7 +1,6 @@
 //! A stream's own cache of blocks in front of a pool.
 
 mod class;
-mod gate;
 mod local;
 mod registry;
 mod resource;
@@ -49,7 +48,7 @@ pub(crate) use store::{Store, Ticket};
 /// # Threads
 ///
 /// A cache can be shared, but every hit then takes turns. What scales is a cache, and a stream, for each thread:
-/// [`BlockCache::of_thread`].
+/// [`BlockCache::of_thread`]. Misses of all threads meet in the driver.
 ///
 /// # Memory
 ///

@@ -15,24 +15,19 @@ pub(crate) type Spin<T> = lock_api::Mutex<RawSpin, T>;
 impl RawSpin {
     #[cold]
     fn lock_contended(&self) {
+        /// About as many as a short section takes whose holder keeps its core.
+        const SPINS: u32 = 200;
         let mut waited = 0;
         while self.0.swap(true, Ordering::Acquire) {
             while self.0.load(Ordering::Relaxed) {
-                pause(waited);
-                waited = waited.saturating_add(1);
+                if waited < SPINS {
+                    waited += 1;
+                    hint::spin_loop();
+                } else {
+                    thread::yield_now();
+                }
             }
         }
-    }
-}
-
-/// Passes a moment, after as many before: at first on this core, then others may have it.
-pub(crate) fn pause(waited: u32) {
-    /// About as many as a call of the driver takes.
-    const SPINS: u32 = 200;
-    if waited < SPINS {
-        hint::spin_loop();
-    } else {
-        thread::yield_now();
     }
 }
 
@@ -54,11 +49,6 @@ unsafe impl lock_api::RawMutex for RawSpin {
     #[inline]
     fn try_lock(&self) -> bool {
         !self.0.swap(true, Ordering::Acquire)
-    }
-
-    #[inline]
-    fn is_locked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The blocks that a cache holds, in the order in which they came back.
 
 use std::collections::VecDeque;
+use std::iter;
 
 use super::class::SizeClass;
 
@@ -8,6 +9,8 @@ use super::class::SizeClass;
 pub(super) struct Shelf<B> {
     /// One queue for each class, oldest in front.
     queues: Box<[VecDeque<Kept<B>>]>,
+    /// Which of them are not empty.
+    occupied: Classes,
     bytes: usize,
     blocks: usize,
     /// Counts the blocks that came, as a clock.
@@ -22,7 +25,7 @@ struct Kept<B> {
 impl<B> Shelf<B> {
     pub(super) fn new() -> Self {
         let queues = (0..SizeClass::COUNT).map(|_| VecDeque::new()).collect();
-        Self { queues, bytes: 0, blocks: 0, arrivals: 0 }
+        Self { queues, occupied: Classes::default(), bytes: 0, blocks: 0, arrivals: 0 }
     }
 
     /// Keeps a block.
@@ -30,6 +33,7 @@ impl<B> Shelf<B> {
     pub(super) fn put(&mut self, class: SizeClass, block: B) {
         self.arrivals += 1;
         self.queues[class.index()].push_back(Kept { arrival: self.arrivals, block });
+        self.occupied.insert(class);
         self.bytes += class.bytes();
         self.blocks += 1;
     }
@@ -38,24 +42,34 @@ impl<B> Shelf<B> {
     #[inline]
     pub(super) fn take(&mut self, class: SizeClass) -> Option<B> {
         let kept = self.queues[class.index()].pop_back()?;
-        self.bytes -= class.bytes();
-        self.blocks -= 1;
-        Some(kept.block)
+        Some(self.taken(class, kept))
     }
 
     /// Hands out the block that has been kept longest, if more than `bytes` are kept.
+    #[inline]
     pub(super) fn take_oldest_above(&mut self, bytes: usize) -> Option<B> {
         if self.bytes <= bytes {
             return None;
         }
-        let arrival = |queue: &VecDeque<Kept<B>>| queue.front().map(|kept| kept.arrival);
-        let (index, _) = (self.queues.iter().enumerate())
-            .filter_map(|(index, queue)| Some((index, arrival(queue)?)))
-            .min_by_key(|&(_, arrival)| arrival)?;
-        let kept = self.queues[index].pop_front()?;
-        self.bytes -= SizeClass::from_index(index).bytes();
+        self.take_oldest()
+    }
+
+    #[inline(never)]
+    fn take_oldest(&mut self) -> Option<B> {
+        let arrival = |class: &SizeClass| self.queues[class.index()].front().map(|kept| kept.arrival);
+        let class = self.occupied.iter().min_by_key(arrival)?;
+        let kept = self.queues[class.index()].pop_front()?;
+        Some(self.taken(class, kept))
+    }
+
+    #[inline]
+    fn taken(&mut self, class: SizeClass, kept: Kept<B>) -> B {
+        if self.queues[class.index()].is_empty() {
+            self.occupied.remove(class);
+        }
+        self.bytes -= class.bytes();
         self.blocks -= 1;
-        Some(kept.block)
+        kept.block
     }
 
     /// Bytes of all blocks kept.
@@ -67,6 +81,31 @@ impl<B> Shelf<B> {
     /// How many blocks are kept.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
+    }
+}
+
+/// A set of classes.
+#[derive(Default)]
+struct Classes([u64; SizeClass::COUNT.div_ceil(64)]);
+
+impl Classes {
+    #[inline]
+    fn insert(&mut self, class: SizeClass) {
+        self.0[class.index() / 64] |= 1 << (class.index() % 64);
+    }
+
+    #[inline]
+    fn remove(&mut self, class: SizeClass) {
+        self.0[class.index() / 64] &= !(1 << (class.index() % 64));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = SizeClass> + '_ {
+        self.0.iter().enumerate().flat_map(|(word, &bits)| {
+            // Each time without the lowest bit.
+            let rest = iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)));
+            rest.take_while(|&bits| bits != 0)
+                .map(move |bits| SizeClass::from_index(word * 64 + bits.trailing_zeros() as usize))
+        })
     }
 }
 

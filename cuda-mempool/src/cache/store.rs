@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::class::SizeClass;
+use super::registry;
 use super::shelf::Shelf;
-use super::{gate, registry};
 use crate::buffer::free;
 use crate::spin::Spin;
 use crate::stream::order;
@@ -76,10 +76,11 @@ impl Store {
 
     /// Gives the pool all that is cached. What comes back later goes there too.
     pub(super) fn close(this: &Arc<Self>) {
-        registry::remove(this);
+        // In a forked child, locks that others held stay held.
         if teardown::forked() {
             return;
         }
+        registry::remove(this);
         let tickets = {
             let mut state = this.state.lock();
             state.open = false;
@@ -93,34 +94,32 @@ impl Store {
     /// Hands out a block of at least `bytes`, ready for what is enqueued on the stream next.
     #[inline]
     pub(crate) fn take(this: &Arc<Self>, bytes: usize) -> Result<(NonNull<c_void>, Ticket)> {
+        teardown::reachable("cudaMallocFromPoolAsync")?;
         let class = SizeClass::holding(bytes);
-        let (block, ticket) = {
-            let mut state = this.state.lock();
-            let block = state.shelf.take(class);
-            if block.is_some() {
-                state.hits += 1;
-                state.waste += class.bytes() - bytes;
-            }
-            (block, state.tickets.pop())
-        };
+        let mut state = this.state.lock();
+        let block = state.shelf.take(class);
+        match block {
+            Some(_) => state.hits += 1,
+            None => state.misses += 1,
+        }
+        state.waste += class.bytes() - bytes;
+        let ticket = state.tickets.pop();
+        drop(state);
         let ticket = ticket.unwrap_or_else(|| Ticket { stream: this.stream.clone(), store: this.clone() });
         match block {
             Some(Pointer(base)) => Ok((base, ticket)),
-            None => Ok((this.miss(class, bytes)?, ticket)),
+            None => Ok((this.ask_pool(class, bytes)?, ticket)),
         }
     }
 
     /// Asks the pool, and when it is out of memory makes room: first from this cache, then from all of the pool.
     #[inline(never)]
-    fn miss(&self, class: SizeClass, bytes: usize) -> Result<NonNull<c_void>> {
-        let ask = || gate::pass(self.stream.device(), || self.pool.alloc_bytes(&self.stream, class.bytes()));
-        let base = ask()
+    fn ask_pool(&self, class: SizeClass, bytes: usize) -> Result<NonNull<c_void>> {
+        let ask = || self.pool.alloc_bytes(&self.stream, class.bytes());
+        ask()
             .or_else(|error| retry(error, || self.flush(), ask))
-            .or_else(|error| retry(error, || registry::flush(&self.pool), ask))?;
-        let mut state = self.state.lock();
-        state.misses += 1;
-        state.waste += class.bytes() - bytes;
-        Ok(base)
+            .or_else(|error| retry(error, || registry::flush(&self.pool), ask))
+            .inspect_err(|_| self.state.lock().waste -= class.bytes() - bytes)
     }
 
     /// Takes back a block, of which `bytes` had been asked for, after all work enqueued on `stream` so far. On failure
@@ -159,12 +158,14 @@ impl Store {
         }
         state.waste -= class.bytes() - bytes;
         state.shelf.put(class, Pointer(base));
-        let cap = state.cap;
-        if state.shelf.bytes() <= cap {
-            state.tickets.push(ticket);
-        } else {
+        while let Some(excess) = state.excess() {
             drop(state);
-            store.trim(cap);
+            store.release(excess);
+            state = store.state.lock();
+        }
+        // A cache that was closed meanwhile gives its tickets to nobody any more.
+        if state.open {
+            state.tickets.push(ticket);
         }
         Ok(())
     }
@@ -196,19 +197,22 @@ impl Store {
     /// As for [`give_back`](Self::give_back).
     unsafe fn free(ticket: Ticket, base: NonNull<c_void>) -> Result<(), (Ticket, Error)> {
         // SAFETY: the caller's promise; the block is an allocation of the runtime.
-        let free = || gate::pass(ticket.stream.device(), || unsafe { free(base, &ticket.stream) });
-        teardown::try_release(FREE, free).map_err(|error| (ticket, error))
+        teardown::try_release(FREE, || unsafe { free(base, &ticket.stream) }).map_err(|error| (ticket, error))
     }
 
     /// Gives the pool blocks until at most `bytes_to_keep` are cached.
     pub(super) fn trim(&self, bytes_to_keep: usize) {
         let oldest = || self.state.lock().shelf.take_oldest_above(bytes_to_keep);
-        while let Some(Pointer(base)) = oldest() {
-            // SAFETY: the block is an allocation of the runtime and nobody's any more. All work on it is ordered on the
-            // stream.
-            let free = || gate::pass(self.stream.device(), || unsafe { free(base, &self.stream) });
-            teardown::release(FREE, free);
+        while let Some(block) = oldest() {
+            self.release(block);
         }
+    }
+
+    /// Gives the pool a block from the shelf.
+    fn release(&self, Pointer(base): Pointer) {
+        // SAFETY: the block is an allocation of the runtime and nobody's any more. All work on it is ordered on the
+        // stream.
+        teardown::release(FREE, || unsafe { free(base, &self.stream) });
     }
 
     /// Gives the pool all that is cached, and waits until it is the pool's. That may fail: what matters is whether the
@@ -245,6 +249,14 @@ impl Store {
     #[inline]
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
+    }
+}
+
+impl State {
+    /// A block that has to go because there are more than may be kept.
+    #[inline]
+    fn excess(&mut self) -> Option<Pointer> {
+        self.shelf.take_oldest_above(self.cap)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::order::Host;
 use crate::cuda::{cudaDeviceAttr, cudaError};
 use crate::memory::heap::Heap;
+use crate::order::Host;
 use crate::sim::{Sim, PLAIN_STEP};
 use crate::stream::{self, StreamId};
 use crate::Outcome;

@@ -2,19 +2,28 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use crate::resource::{DeviceMemoryResource, ResourceId};
 use crate::spin::Spin;
+use crate::stream::thread_number;
 use crate::{Device, Result, Stream};
 
 /// Counts what goes through to another resource, in bytes and in blocks.
 ///
-/// Blocks of zero bytes count as blocks. A failed call counts nothing.
+/// Blocks of zero bytes count as blocks. A failed call counts nothing. A peak is exact for one thread; with several it may
+/// be off by what others hand out or give back in the same nanoseconds.
 #[derive(Debug)]
 pub struct StatisticsAdaptor<R> {
     upstream: R,
     id: ResourceId,
-    counts: Spin<Counts>,
+    /// The first thread that allocates, by number, and 0 before. It counts without atomic read-modify-writes, each of
+    /// which would take as long as all the rest: nobody else writes to its part.
+    first: AtomicU64,
+    /// Held by the other threads, which share a part.
+    others: Spin<()>,
+    bytes: Quantity,
+    blocks: Quantity,
 }
 
 /// A quantity that goes up and down.
@@ -28,22 +37,50 @@ pub struct Counter {
     pub total: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    bytes: Counter,
-    blocks: Counter,
+#[derive(Debug, Default)]
+struct Quantity {
+    /// What the first thread did, and what the others did. One thread at a time writes to each.
+    parts: [Part; 2],
+    peak: AtomicI64,
 }
 
-impl Counter {
-    fn add(&mut self, amount: u64) {
-        self.current += amount;
-        self.total += amount;
-        self.peak = self.peak.max(self.current);
+/// Below 0 where more was given back than handed out, because the other part handed it out.
+#[derive(Debug, Default)]
+struct Part {
+    current: AtomicI64,
+    total: AtomicU64,
+}
+
+impl Quantity {
+    /// The caller must be the one that may write to the part.
+    fn add(&self, part: usize, amount: u64) {
+        let (own, other) = (&self.parts[part], &self.parts[1 - part]);
+        let current = own.current.load(Relaxed) + amount as i64;
+        own.current.store(current, Relaxed);
+        own.total.store(own.total.load(Relaxed) + amount, Relaxed);
+        let whole = current + other.current.load(Relaxed);
+        if whole > self.peak.load(Relaxed) {
+            self.peak.fetch_max(whole, Relaxed);
+        }
     }
 
-    /// Blocks of an equal resource may come in too, and those were never added here.
-    fn subtract(&mut self, amount: u64) {
-        self.current = self.current.saturating_sub(amount);
+    /// As for [`add`](Self::add).
+    fn subtract(&self, part: usize, amount: u64) {
+        let current = &self.parts[part].current;
+        current.store(current.load(Relaxed) - amount as i64, Relaxed);
+    }
+
+    fn current(&self) -> i64 {
+        self.parts.iter().map(|part| part.current.load(Relaxed)).sum::<i64>().max(0)
+    }
+
+    fn read(&self) -> Counter {
+        let current = self.current();
+        Counter {
+            current: current as u64,
+            peak: self.peak.load(Relaxed).max(current) as u64,
+            total: self.parts.iter().map(|part| part.total.load(Relaxed)).sum(),
+        }
     }
 }
 
@@ -51,26 +88,33 @@ impl<R> StatisticsAdaptor<R> {
     /// Counts what goes to `upstream`.
     #[must_use]
     pub fn new(upstream: R) -> Self {
-        Self { upstream, id: ResourceId::unique(), counts: Spin::new(Counts::default()) }
+        Self {
+            upstream,
+            id: ResourceId::unique(),
+            first: AtomicU64::new(0),
+            others: Spin::new(()),
+            bytes: Quantity::default(),
+            blocks: Quantity::default(),
+        }
     }
 
     /// Bytes, as they were asked for.
     #[must_use]
     pub fn bytes(&self) -> Counter {
-        self.counts.lock().bytes
+        self.bytes.read()
     }
 
     /// Blocks.
     #[must_use]
     pub fn blocks(&self) -> Counter {
-        self.counts.lock().blocks
+        self.blocks.read()
     }
 
     /// Lets the peaks start again from what is out now.
     pub fn reset_peaks(&self) {
-        let mut counts = self.counts.lock();
-        counts.bytes.peak = counts.bytes.current;
-        counts.blocks.peak = counts.blocks.current;
+        for quantity in [&self.bytes, &self.blocks] {
+            quantity.peak.store(quantity.current(), Relaxed);
+        }
     }
 
     /// The resource behind this one.
@@ -78,15 +122,33 @@ impl<R> StatisticsAdaptor<R> {
     pub fn upstream(&self) -> &R {
         &self.upstream
     }
+
+    /// Counts something in the part that is this thread's, or this thread's for now.
+    #[inline]
+    fn count(&self, count: impl FnOnce(usize)) {
+        let thread = thread_number();
+        if self.first.load(Relaxed) == thread || self.is_first(thread) {
+            return count(0);
+        }
+        let _turn = self.others.lock();
+        count(1);
+    }
+
+    /// Whether this thread becomes the first one now.
+    #[cold]
+    fn is_first(&self, thread: u64) -> bool {
+        self.first.load(Relaxed) == 0 && self.first.compare_exchange(0, thread, Relaxed, Relaxed).is_ok()
+    }
 }
 
 // SAFETY: blocks are those of the resource behind, which takes them back; the id is its own.
 unsafe impl<R: DeviceMemoryResource> DeviceMemoryResource for StatisticsAdaptor<R> {
     fn allocate_async_aligned(&self, bytes: usize, alignment: usize, stream: &Stream) -> Result<NonNull<c_void>> {
         let pointer = self.upstream.allocate_async_aligned(bytes, alignment, stream)?;
-        let mut counts = self.counts.lock();
-        counts.bytes.add(bytes as u64);
-        counts.blocks.add(1);
+        self.count(|part| {
+            self.bytes.add(part, bytes as u64);
+            self.blocks.add(part, 1);
+        });
         Ok(pointer)
     }
 
@@ -99,9 +161,10 @@ unsafe impl<R: DeviceMemoryResource> DeviceMemoryResource for StatisticsAdaptor<
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.upstream.deallocate_async_aligned(pointer, bytes, alignment, stream) }?;
-        let mut counts = self.counts.lock();
-        counts.bytes.subtract(bytes as u64);
-        counts.blocks.subtract(1);
+        self.count(|part| {
+            self.bytes.subtract(part, bytes as u64);
+            self.blocks.subtract(part, 1);
+        });
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! The adaptors over a resource without CUDA.
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::io::{self, Write};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -51,6 +53,31 @@ fn statistics_of_many_threads_add_up() {
     assert_eq!(resource.blocks().total, 400);
     assert_eq!(resource.bytes().total, 4 * 5050);
     assert_eq!(resource.bytes().current, 0);
+}
+
+#[test]
+fn statistics_of_blocks_that_change_threads() {
+    let resource = StatisticsAdaptor::new(Fake::with_capacity(1000));
+    let allocate = || resource.allocate(100, &Fake::stream()).unwrap().as_ptr() as usize;
+    let give_back = |address: usize| {
+        let pointer = NonNull::new(address as *mut c_void).unwrap();
+        // SAFETY: given back as it was handed out.
+        unsafe { resource.deallocate(pointer, 100, &Fake::stream()) }.unwrap();
+    };
+    let elsewhere = |work: &(dyn Fn() -> usize + Sync)| std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+
+    let own = allocate();
+    elsewhere(&|| {
+        give_back(own);
+        0
+    });
+    assert_eq!(resource.bytes(), Counter { current: 0, peak: 100, total: 100 });
+    let foreign = [elsewhere(&allocate), elsewhere(&allocate), elsewhere(&allocate)];
+    foreign.into_iter().for_each(give_back);
+    let last = allocate();
+    assert_eq!(resource.bytes(), Counter { current: 100, peak: 300, total: 500 });
+    give_back(last);
+    assert_eq!(resource.blocks(), Counter { current: 0, peak: 3, total: 5 });
 }
 
 #[test]
