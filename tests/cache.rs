@@ -2,6 +2,8 @@
 //!
 //! `PROPTEST_CASES=1000000 cargo test --test cache random` is the long run of the random programs.
 
+#[path = "cache/apart.rs"]
+mod apart;
 #[path = "cache/faults.rs"]
 mod faults;
 #[path = "cache/fragmentation.rs"]
@@ -30,11 +32,4 @@ fn cache() -> (MemPool, Stream, BlockCache) {
     let stream = must(Stream::new(device));
     let cache = BlockCache::new(&pool, &stream);
     (pool, stream, cache)
-}
-
-/// Does something on a thread of its own, of which nothing is left then: the events with which it ordered streams, its
-/// caches.
-fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    let ended = std::thread::scope(|threads| threads.spawn(work).join());
-    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

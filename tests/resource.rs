@@ -1,5 +1,7 @@
 //! Memory resources: what the tests of RMM check, one by one, and what happens when calls fail.
 
+#[path = "cache/apart.rs"]
+mod apart;
 #[path = "resource/buffers.rs"]
 mod buffers;
 #[path = "resource/construction.rs"]

@@ -2,7 +2,8 @@
 
 use cuda_mempool::{BlockCache, Device, DeviceBuffer, ErrorKind, Location, MemPool, Result, Stream};
 
-use crate::{elsewhere, sim};
+use crate::apart::{apart, elsewhere};
+use crate::sim;
 
 /// A life of a cache in which it makes each of its calls: misses, hits, a buffer that comes back from another stream, a
 /// trim, an allocation that finds no room at first, a close.
@@ -28,41 +29,45 @@ fn life() -> Result<()> {
 
 #[test]
 fn every_failure_comes_out_and_nothing_is_left() {
-    let Some(sim) = sim::alone(1) else { return };
-    elsewhere(life).expect("a life without failures");
-    let mut before = sim.live();
-    let (mut failed, mut told, mut hidden) = (0, 0, 0);
-    for call in 1.. {
-        sim.reset();
-        sim.add_fault(&format!("*#{call}=999"));
-        let answer = elsewhere(life);
-        if sim.all_calls() < call {
-            break;
-        }
-        sim.clear_faults();
-        let heard = sim::heard();
-        match (&answer, heard.is_empty()) {
-            (Err(error), _) => {
-                // What could not be freed, or waited for, is missing when memory runs out.
-                let expected = error.raw().0 == 999 || error.kind() == ErrorKind::OutOfMemory;
-                assert!(expected, "call {call}: {error}");
-                failed += 1;
+    apart(1, |sim| {
+        elsewhere(life).expect("a life without failures");
+        let mut before = sim.live();
+        let (mut failed, mut told, mut hidden) = (0, 0, 0);
+        for call in 1.. {
+            sim.reset();
+            sim.add_fault(&format!("*#{call}=999"));
+            let answer = elsewhere(life);
+            if sim.all_calls() < call {
+                break;
             }
-            (Ok(()), false) => told += 1,
-            (Ok(()), true) => hidden += 1,
+            sim.clear_faults();
+            let heard = sim::heard();
+            match (&answer, heard.is_empty()) {
+                (Err(error), _) => {
+                    // What could not be freed, or waited for, is missing when memory runs out.
+                    let expected = error.raw().0 == 999 || error.kind() == ErrorKind::OutOfMemory;
+                    assert!(expected, "call {call}: {error}");
+                    failed += 1;
+                }
+                (Ok(()), false) => told += 1,
+                (Ok(()), true) => hidden += 1,
+            }
+            assert!(heard.iter().all(|&(_, code, _)| code == 999), "call {call}: {heard:?}");
+            // Frees that no stream was waited for are done then. What a drop could not free is leaked, and told.
+            sim::must(sim::device(0).synchronize());
+            if heard.is_empty() {
+                assert_eq!(sim.live(), before, "after a failure of call {call}");
+            }
+            before = sim.live();
+            assert_eq!(sim.races(), 0, "call {call}: {}", sim.last_race());
+            elsewhere(life).unwrap_or_else(|error| panic!("after a failure of call {call}: {error}"));
+            assert_eq!(sim::heard(), [], "after a failure of call {call}");
+            sim.reset();
         }
-        assert!(heard.iter().all(|&(_, code, _)| code == 999), "call {call}: {heard:?}");
-        // Frees that no stream was waited for are done then. What a drop could not free is leaked, and told.
-        sim::must(sim::device(0).synchronize());
-        if heard.is_empty() {
-            assert_eq!(sim.live(), before, "after a failure of call {call}");
-        }
-        before = sim.live();
-        assert_eq!(sim.races(), 0, "call {call}: {}", sim.last_race());
-        elsewhere(life).unwrap_or_else(|error| panic!("after a failure of call {call}: {error}"));
-        assert_eq!(sim::heard(), [], "after a failure of call {call}");
-        sim.reset();
-    }
-    // Hidden: a failure to make room, or to wait for another stream, where the next thing that is tried succeeds.
-    assert!(failed > 20 && told > 0 && hidden > 0, "{failed} came out, {told} were told, {hidden} were made up for");
+        // Hidden: a failure to make room, or to wait for another stream, where the next thing that is tried succeeds.
+        assert!(
+            failed > 20 && told > 0 && hidden > 0,
+            "{failed} came out, {told} were told, {hidden} were made up for"
+        );
+    });
 }

@@ -2,6 +2,7 @@
 
 use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, Location, MemPool, Result, Stream};
 
+use crate::apart::apart;
 use crate::sim::{self, must};
 
 const MIB: usize = 1 << 20;
@@ -49,29 +50,30 @@ fn pattern(
 
 /// The cache is as good as the bare pool if it has a quarter more room.
 fn compare(count: usize, largest: usize, usage: usize) {
-    let Some(sim) = sim::alone(1) else { return };
-    let device = sim::device(0);
-    let pool_of =
-        |room| must(MemPool::builder(Location::Device(device)).max_size(room).release_threshold(u64::MAX).build());
-    let stream = must(Stream::new(device));
+    apart(1, |sim| {
+        let device = sim::device(0);
+        let pool_of =
+            |room| must(MemPool::builder(Location::Device(device)).max_size(room).release_threshold(u64::MAX).build());
+        let stream = must(Stream::new(device));
 
-    let room = usage + usage / 4;
-    let bare = pool_of(room);
-    let without = pattern(&bare, count, largest, usage, |bytes| bare.alloc(&stream, bytes));
-    // The device is to have room for the other.
-    must(bare.sync_and_trim(&stream, 0));
+        let room = usage + usage / 4;
+        let bare = pool_of(room);
+        let without = pattern(&bare, count, largest, usage, |bytes| bare.alloc(&stream, bytes));
+        // The device is to have room for the other.
+        must(bare.sync_and_trim(&stream, 0));
 
-    let behind = pool_of(room + room / 4);
-    let cache = BlockCache::new(&behind, &stream);
-    cache.set_cap(room);
-    let with = pattern(&behind, count, largest, usage, |bytes| cache.alloc(bytes));
-    println!("{count} allocations up to {largest}: bare {without:?}, cached {with:?}, {:?}", cache.stats());
-    assert!(with.failed <= without.failed, "bare {without:?}, cached {with:?}");
-    assert!(with.used_high <= (room + room / 4) as u64);
-    assert_eq!(cache.stats().waste, 0, "nothing is out");
-    drop(cache);
-    assert_eq!(must(behind.usage()).used, 0);
-    assert_eq!(sim.races(), 0);
+        let behind = pool_of(room + room / 4);
+        let cache = BlockCache::new(&behind, &stream);
+        cache.set_cap(room);
+        let with = pattern(&behind, count, largest, usage, |bytes| cache.alloc(bytes));
+        println!("{count} allocations up to {largest}: bare {without:?}, cached {with:?}, {:?}", cache.stats());
+        assert!(with.failed <= without.failed, "bare {without:?}, cached {with:?}");
+        assert!(with.used_high <= (room + room / 4) as u64);
+        assert_eq!(cache.stats().waste, 0, "nothing is out");
+        drop(cache);
+        assert_eq!(must(behind.usage()).used, 0);
+        assert_eq!(sim.races(), 0);
+    });
 }
 
 #[test]

@@ -4,122 +4,129 @@ use std::process::Command;
 
 use cuda_mempool::{BlockCache, DeviceBuffer, Location, MemPool, Stream};
 
+use crate::apart::{apart, elsewhere};
+use crate::cache;
 use crate::sim::{self, must};
-use crate::{cache, elsewhere};
 
 #[test]
 fn buffers_outlive_their_cache() {
-    let Some(sim) = sim::alone(1) else { return };
-    let before = sim.live();
-    elsewhere(|| {
-        let (pool, _stream, cache) = cache();
-        let other = must(Stream::new(sim::device(0)));
-        let mut buffers: Vec<DeviceBuffer<u32>> = (1..5).map(|length| must(cache.alloc(length * 1000))).collect();
-        drop(buffers.pop());
-        drop(cache);
-        assert_eq!(must(pool.usage()).used, 4096 + 8192 + 12288, "what was cached is the pool's");
-        must(buffers[0].set_stream(&other));
-        for buffer in &mut buffers {
-            must(buffer.fill(3));
-            assert!(must(buffer.to_vec()).iter().all(|&element| element == 3));
-        }
-        drop(buffers);
-        assert_eq!(must(pool.usage()).used, 0);
+    apart(1, |sim| {
+        let before = sim.live();
+        elsewhere(|| {
+            let (pool, _stream, cache) = cache();
+            let other = must(Stream::new(sim::device(0)));
+            let mut buffers: Vec<DeviceBuffer<u32>> = (1..5).map(|length| must(cache.alloc(length * 1000))).collect();
+            drop(buffers.pop());
+            drop(cache);
+            assert_eq!(must(pool.usage()).used, 4096 + 8192 + 12288, "what was cached is the pool's");
+            must(buffers[0].set_stream(&other));
+            for buffer in &mut buffers {
+                must(buffer.fill(3));
+                assert!(must(buffer.to_vec()).iter().all(|&element| element == 3));
+            }
+            drop(buffers);
+            assert_eq!(must(pool.usage()).used, 0);
+        });
+        assert_eq!((sim.live(), sim.races(), sim::heard()), (before, 0, vec![]));
     });
-    assert_eq!((sim.live(), sim.races(), sim::heard()), (before, 0, vec![]));
 }
 
 #[test]
 fn streams_and_pools_may_go_first() {
-    let Some(sim) = sim::alone(1) else { return };
-    let before = sim.live();
-    let (pool, stream, cache) = cache();
-    let mut buffer = must(cache.alloc::<u32>(1000));
-    drop((stream, pool));
-    must(buffer.fill(1));
-    drop(buffer);
-    let mut again = must(cache.alloc::<u32>(1000));
-    drop(cache);
-    must(again.fill(2));
-    assert_eq!(must(again.to_vec()), [2; 1000]);
-    drop(again);
-    assert_eq!((sim.live(), sim.races(), sim::heard()), (before, 0, vec![]));
+    apart(1, |sim| {
+        let before = sim.live();
+        let (pool, stream, cache) = cache();
+        let mut buffer = must(cache.alloc::<u32>(1000));
+        drop((stream, pool));
+        must(buffer.fill(1));
+        drop(buffer);
+        let mut again = must(cache.alloc::<u32>(1000));
+        drop(cache);
+        must(again.fill(2));
+        assert_eq!(must(again.to_vec()), [2; 1000]);
+        drop(again);
+        assert_eq!((sim.live(), sim.races(), sim::heard()), (before, 0, vec![]));
+    });
 }
 
 #[test]
 fn a_stream_of_a_moved_buffer_may_go_first() {
-    let Some(sim) = sim::alone(1) else { return };
-    let (_pool, stream, cache) = cache();
-    let mut buffer = must(cache.alloc::<u32>(1000));
-    let other = must(Stream::new(stream.device()));
-    must(buffer.set_stream(&other));
-    drop(other);
-    must(buffer.fill(1));
-    drop(buffer);
-    must(must(cache.alloc::<u32>(1000)).fill(2));
-    assert_eq!((cache.stats().hits, sim.races()), (1, 0), "{}", sim.last_race());
+    apart(1, |sim| {
+        let (_pool, stream, cache) = cache();
+        let mut buffer = must(cache.alloc::<u32>(1000));
+        let other = must(Stream::new(stream.device()));
+        must(buffer.set_stream(&other));
+        drop(other);
+        must(buffer.fill(1));
+        drop(buffer);
+        must(must(cache.alloc::<u32>(1000)).fill(2));
+        assert_eq!((cache.stats().hits, sim.races()), (1, 0), "{}", sim.last_race());
+    });
 }
 
 #[test]
 fn buffers_can_be_dropped_on_any_thread() {
-    let Some(sim) = sim::alone(1) else { return };
-    let (_pool, _stream, cache) = cache();
-    for round in 0..20 {
-        let mut buffers: Vec<DeviceBuffer<u32>> = (1..10).map(|length| must(cache.alloc(length * 200))).collect();
-        std::thread::scope(|scope| {
-            while let Some(mut buffer) = buffers.pop() {
-                scope.spawn(move || {
-                    must(buffer.fill(round));
-                    drop(buffer);
-                });
-            }
-        });
-    }
-    assert_eq!((cache.stats().misses, sim.races()), (9, 0), "{}", sim.last_race());
+    apart(1, |sim| {
+        let (_pool, _stream, cache) = cache();
+        for round in 0..20 {
+            let mut buffers: Vec<DeviceBuffer<u32>> = (1..10).map(|length| must(cache.alloc(length * 200))).collect();
+            std::thread::scope(|scope| {
+                while let Some(mut buffer) = buffers.pop() {
+                    scope.spawn(move || {
+                        must(buffer.fill(round));
+                        drop(buffer);
+                    });
+                }
+            });
+        }
+        assert_eq!((cache.stats().misses, sim.races()), (9, 0), "{}", sim.last_race());
+    });
 }
 
 #[test]
 fn a_cache_of_a_per_thread_stream() {
-    let Some(sim) = sim::alone(1) else { return };
-    let pool = must(MemPool::builder(Location::Device(sim::device(0))).build());
-    let stream = Stream::per_thread(sim::device(0));
-    let cache = BlockCache::new(&pool, &stream);
-    let mut buffer = must(cache.alloc::<u32>(1000));
-    must(buffer.fill(1));
-    // No work can have been enqueued there, so the block is ready for the stream again.
-    std::thread::scope(|scope| drop(scope.spawn(move || drop(buffer))));
-    must(must(cache.alloc::<u32>(1000)).fill(2));
-    assert_eq!((cache.stats().hits, sim.races()), (1, 0), "{}", sim.last_race());
+    apart(1, |sim| {
+        let pool = must(MemPool::builder(Location::Device(sim::device(0))).build());
+        let stream = Stream::per_thread(sim::device(0));
+        let cache = BlockCache::new(&pool, &stream);
+        let mut buffer = must(cache.alloc::<u32>(1000));
+        must(buffer.fill(1));
+        // No work can have been enqueued there, so the block is ready for the stream again.
+        std::thread::scope(|scope| drop(scope.spawn(move || drop(buffer))));
+        must(must(cache.alloc::<u32>(1000)).fill(2));
+        assert_eq!((cache.stats().hits, sim.races()), (1, 0), "{}", sim.last_race());
 
-    let mut last = must(cache.alloc::<u32>(1000));
-    must(last.fill(3));
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            drop(cache);
-            drop(last);
+        let mut last = must(cache.alloc::<u32>(1000));
+        must(last.fill(3));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                drop(cache);
+                drop(last);
+            });
         });
+        assert_eq!((must(pool.usage()).used, sim.races(), sim::heard()), (0, 0, vec![]), "{}", sim.last_race());
     });
-    assert_eq!((must(pool.usage()).used, sim.races(), sim::heard()), (0, 0, vec![]), "{}", sim.last_race());
 }
 
 #[test]
 fn a_thread_that_ends_drops_its_caches() {
-    let Some(sim) = sim::alone(1) else { return };
-    let (pool, _stream, _cache) = cache();
-    let pool = &pool;
-    let left = std::thread::scope(|scope| {
-        let made = scope.spawn(|| {
-            let stream = must(Stream::new(sim::device(0)));
-            let cache = BlockCache::of_thread(pool, &stream);
-            drop(must(cache.alloc::<u8>(1000)));
-            must(cache.alloc::<u8>(5000))
+    apart(1, |sim| {
+        let (pool, _stream, _cache) = cache();
+        let pool = &pool;
+        let left = std::thread::scope(|scope| {
+            let made = scope.spawn(|| {
+                let stream = must(Stream::new(sim::device(0)));
+                let cache = BlockCache::of_thread(pool, &stream);
+                drop(must(cache.alloc::<u8>(1000)));
+                must(cache.alloc::<u8>(5000))
+            });
+            made.join().unwrap()
         });
-        made.join().unwrap()
+        assert_eq!(must(pool.usage()).used, 5120);
+        drop(left);
+        assert_eq!((must(pool.usage()).used, sim::heard()), (0, vec![]));
+        assert_eq!(sim.races(), 0, "{}", sim.last_race());
     });
-    assert_eq!(must(pool.usage()).used, 5120);
-    drop(left);
-    assert_eq!((must(pool.usage()).used, sim::heard()), (0, vec![]));
-    assert_eq!(sim.races(), 0, "{}", sim.last_race());
 }
 
 /// Runs one of the programs below in a process of its own.

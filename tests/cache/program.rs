@@ -7,7 +7,7 @@ use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, Location, MemPool, Resul
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::elsewhere;
+use crate::apart::elsewhere;
 use crate::sim::{self, must, Sim};
 
 const SLOTS: usize = 5;
