@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::cuda::{cudaDeviceAttr, cudaError};
 use crate::memory::heap::Heap;
-use crate::order::Host;
 use crate::sim::{Sim, PLAIN_STEP};
 use crate::stream::{self, StreamId};
 use crate::Outcome;
@@ -16,8 +15,8 @@ pub struct Device {
     pub total: usize,
     pub used: usize,
     pub legacy: StreamId,
-    /// What streams did that are destroyed and over: to wait for the device is to know of that too.
-    pub gone: Host,
+    /// What streams did that are gone.
+    pub departed: crate::order::Host,
     /// Memory of `cudaMalloc`.
     pub plain: Heap,
     /// Devices whose memory this one can be let reach.
@@ -40,7 +39,7 @@ impl Sim {
             total: self.config.memory,
             used: 0,
             legacy,
-            gone: Host::default(),
+            departed: Default::default(),
             plain: Heap::new(Arc::clone(&self.arena), false, PLAIN_STEP),
             reaches,
             peers: BTreeSet::new(),

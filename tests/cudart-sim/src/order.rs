@@ -52,8 +52,8 @@ impl Host {
         raise_slot(&mut self.known, stamp.at);
     }
 
-    /// The host learns that everything has finished which the other knows of.
-    pub fn join_host(&mut self, other: &Self) {
+    /// Knows what the other knows too.
+    pub fn merge(&mut self, other: &Host) {
         raise(&mut self.known, &other.known);
     }
 

@@ -94,6 +94,15 @@ pub struct Live {
     pub bytes: u64,
 }
 
+impl Live {
+    /// How many objects there are of all kinds.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        let memory = self.pool_allocations + self.plain_allocations + self.pinned_allocations + self.graph_allocations;
+        self.streams + self.events + self.pools + memory + self.registered_ranges + self.graphs + self.graph_execs
+    }
+}
+
 /// What a stream-order race does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RaceMode {
@@ -312,6 +321,7 @@ impl Control {
 /// `CUDART_SIM_LIBRARY` names another.
 ///
 /// A package whose tests use it has `cudart-sim` among its dev-dependencies, so that cargo builds it first.
+/// None when it is not there.
 #[must_use]
 pub fn library() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("CUDART_SIM_LIBRARY") {
