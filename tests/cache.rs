@@ -6,8 +6,6 @@
 mod apart;
 #[path = "cache/faults.rs"]
 mod faults;
-#[path = "cache/fragmentation.rs"]
-mod fragmentation;
 #[path = "cache/lifetimes.rs"]
 mod lifetimes;
 #[path = "cache/memory.rs"]

@@ -1,4 +1,4 @@
-//! Memory resources: what the tests of RMM check, one by one, and what happens when calls fail.
+//! Memory resources on the simulated runtime: how they are made, or not, and the buffers that come from them.
 
 #[path = "cache/apart.rs"]
 mod apart;
@@ -6,10 +6,6 @@ mod apart;
 mod buffers;
 #[path = "resource/construction.rs"]
 mod construction;
-#[path = "resource/machine.rs"]
-mod machine;
-#[path = "resource/rmm.rs"]
-mod rmm;
 #[path = "safe/sim.rs"]
 #[allow(dead_code)] // Each test uses its part.
 mod sim;
