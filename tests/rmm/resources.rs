@@ -1,4 +1,9 @@
 //! The tests of `rmm::mr::cuda_async_memory_resource` and of RMM's memory resources at large, under their names.
+//!
+//! Elsewhere: the failure callback and alignment through adaptors (`rmm_…` in `resource/adaptor/tests.rs` of the crate),
+//! buffers moved, resized, and on other devices (`rmm_…` in `tests/resource/buffers.rs`), order at exit (`rmm_…` in
+//! `tests/cache/lifetimes.rs`). Static and shared runtime: every test is built in each link kind. What RMM tests and Rust
+//! does not let one write: copies from null pointers, and moves of a value to itself.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, NonNull};
