@@ -288,7 +288,7 @@ impl Sim {
 /// A block whose free has run must still be used in its order.
 fn with_order_of_free(mut found: Found) -> Found {
     if let Some(stamp) = found.free.as_ref().and_then(|free| free.done.stamp()) {
-        found.after.push(stamp.clone());
+        found.after.push(stamp);
     }
     found
 }
