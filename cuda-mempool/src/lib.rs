@@ -21,6 +21,9 @@
 //! guide beside what replaces it. What raw code needs is in [`sys`], and every type gives its raw handle out and takes
 //! one in (`as_raw`, `into_raw`, `from_raw`).
 //!
+//! A [`BlockCache`] in front of a pool hands out again what its buffers gave back, without a call of the driver.
+//! [`resource`] has the interface of RAPIDS RMM for pools, caches and what wraps them.
+//!
 //! # What is promised
 //!
 //! - Safe code has no race, on the device or the host, and uses no memory after its free.

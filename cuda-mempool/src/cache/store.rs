@@ -180,7 +180,7 @@ impl Store {
             return Err((ticket, error));
         }
         let store = ticket.store.clone();
-        if store.is_open() && order(&ticket.stream, &store.stream).is_ok() {
+        if store.is_open() && store.waits_for(&ticket.stream) {
             ticket.stream = store.stream.clone();
             // SAFETY: the caller's promise; the cache's stream waits for the work.
             return unsafe { Self::put(ticket, base, bytes) };
@@ -189,6 +189,13 @@ impl Store {
         unsafe { Self::free(ticket, base) }?;
         store.state.lock().waste -= SizeClass::holding(bytes).bytes() - bytes;
         Ok(())
+    }
+
+    /// Has the stream wait for another one, if that can be had. In a capture it cannot: an event would stand for captured
+    /// work, and not for what came before.
+    fn waits_for(&self, other: &Stream) -> bool {
+        let captures = |stream: &Stream| stream.may_be_capturing() && stream.is_capturing().unwrap_or(true);
+        !captures(other) && !captures(&self.stream) && order(other, &self.stream).is_ok()
     }
 
     /// Gives a block to the pool, in the order of the ticket's stream.
