@@ -133,6 +133,15 @@ pub fn wait_for_stream(sim: Locked, id: StreamId) -> Locked {
     sim
 }
 
+/// Waits until every stream of a device has finished what was submitted so far; then the host knows it.
+pub fn wait_for_device(sim: Locked, device: usize) -> Locked {
+    let ids: Vec<_> = sim.streams.iter().filter(|(_, stream)| stream.device == device).map(|(id, _)| id).collect();
+    let mut sim = ids.into_iter().fold(sim, wait_for_stream);
+    let departed = sim.devices[device].departed.clone();
+    sim.host.merge(&departed);
+    sim
+}
+
 impl Sim {
     fn new() -> Self {
         process::watch_for_forks();
@@ -219,7 +228,13 @@ impl Sim {
                 self.resume.resize(id.slot() + 1, 0);
             }
             self.resume[id.slot()] = stream.finished;
-            self.devices[stream.device].departed.join(&stream.executed.stamp());
+            let stamp = stream.executed.stamp();
+            self.devices[stream.device].departed.join(&stamp);
+            let legacy = self.devices[stream.device].legacy;
+            if let Some(legacy) = self.streams.get_mut(legacy).filter(|_| stream.is_blocking()) {
+                legacy.submitted.join(&stamp);
+                legacy.executed.join(&stamp);
+            }
         }
     }
 
