@@ -52,7 +52,6 @@ pub mod host;
 mod must_not_compile;
 mod pool;
 pub mod resource;
-mod spin;
 mod stream;
 mod support;
 mod teardown;
