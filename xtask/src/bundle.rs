@@ -8,8 +8,18 @@ use anyhow::{Context, Result};
 use crate::cargo::{self, Link};
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] =
-    &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface", "host"];
+const TESTS: &[&str] = &[
+    "conformance",
+    "safe_ends",
+    "safe_faults",
+    "safe_lacks",
+    "safe_random",
+    "safe_surface",
+    "host",
+    "cache",
+    "resource",
+    "rmm",
+];
 
 /// What the target machine runs.
 const SCRIPTS: &[(&str, &str)] =
