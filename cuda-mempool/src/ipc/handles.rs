@@ -1,0 +1,56 @@
+//! What the runtime gives out to be sent to another process: bytes that only a runtime understands.
+
+use std::fmt;
+
+macro_rules! opaque {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+            pub struct $name([u8; 64]);
+
+            impl $name {
+                /// The bytes, to be sent.
+                #[must_use]
+                pub const fn as_bytes(&self) -> &[u8; 64] {
+                    &self.0
+                }
+
+                /// Bytes that were received.
+                #[must_use]
+                pub const fn from_bytes(bytes: [u8; 64]) -> Self {
+                    Self(bytes)
+                }
+            }
+
+            impl fmt::Debug for $name {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.debug_struct(stringify!($name)).finish_non_exhaustive()
+                }
+            }
+        )*
+    };
+}
+
+opaque! {
+    /// An allocation of a pool that another process has imported or can import.
+    PointerBlob;
+    /// A pool, for processes that share an IMEX domain, on other machines too.
+    FabricHandle;
+    /// An event of another process.
+    EventHandle;
+    /// An allocation made by `cudaMalloc`.
+    MemHandle;
+}
+
+/// Turns the bytes of a handle into the C struct that they are, or back.
+macro_rules! same_bytes {
+    ($value:expr, $from:ty => $to:ty) => {{
+        const {
+            assert!(std::mem::size_of::<$from>() == std::mem::size_of::<$to>());
+        }
+        // SAFETY: both are as long, plain bytes, and any bytes are valid for them.
+        unsafe { std::mem::transmute::<$from, $to>($value) }
+    }};
+}
+pub(super) use same_bytes;
