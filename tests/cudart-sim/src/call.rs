@@ -42,14 +42,22 @@ impl Reply for Outcome {
         if process::is_forked_child() {
             return in_forked_child(function);
         }
-        match refusal(function).map_or_else(body, Err) {
-            Ok(()) => cudaError::cudaSuccess,
-            Err(error) => {
-                LAST_ERROR.set(error.0);
-                error
-            }
-        }
+        finish(refusal(function).map_or_else(body, Err))
     }
+}
+
+/// Runs a call of a function that is not CUDA's, with the same answer to errors.
+pub fn unlisted(body: impl FnOnce() -> Outcome) -> cudaError {
+    if process::is_forked_child() {
+        return cudaError::cudaErrorInitializationError;
+    }
+    finish(healthy().and_then(|()| body()))
+}
+
+fn finish(outcome: Outcome) -> cudaError {
+    let Err(error) = outcome else { return cudaError::cudaSuccess };
+    LAST_ERROR.set(error.0);
+    error
 }
 
 /// A call that only reads what is always there: never refused, leaves the last error alone.

@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use crate::cuda::cudaError;
+use crate::Outcome;
 
 macro_rules! errors {
     ($($name:ident)*) => {
@@ -165,20 +166,37 @@ pub fn text(error: cudaError) -> &'static CStr {
     table().get(&error.0).map_or(c"unrecognized error code", |texts| &texts.text)
 }
 
+/// The name of an error as the driver writes it: `CUDA_ERROR_INVALID_VALUE`.
+///
+/// # Errors
+/// Invalid value when the error is not known.
+pub fn driver_name(error: cudaError) -> Outcome<&'static CStr> {
+    table().get(&error.0).map(|texts| texts.driver_name.as_c_str()).ok_or(cudaError::cudaErrorInvalidValue)
+}
+
 struct Texts {
     name: CString,
     text: CString,
+    driver_name: CString,
 }
 
 fn table() -> &'static HashMap<u32, Texts> {
     static TABLE: OnceLock<HashMap<u32, Texts>> = OnceLock::new();
     let c_string = |text: &str| CString::new(text).expect("names hold no NUL");
-    TABLE.get_or_init(|| {
-        ERRORS
-            .iter()
-            .map(|(code, name)| (*code, Texts { name: c_string(name), text: c_string(&words(name)) }))
-            .collect()
-    })
+    let texts = |code, name| {
+        let text = words(name);
+        let driver_name = c_string(&match cudaError(code) {
+            cudaError::cudaSuccess => "CUDA_SUCCESS".to_owned(),
+            // The driver has other words for these.
+            cudaError::cudaErrorMemoryAllocation => "CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
+            cudaError::cudaErrorInitializationError => "CUDA_ERROR_NOT_INITIALIZED".to_owned(),
+            cudaError::cudaErrorCudartUnloading => "CUDA_ERROR_DEINITIALIZED".to_owned(),
+            cudaError::cudaErrorInvalidResourceHandle => "CUDA_ERROR_INVALID_HANDLE".to_owned(),
+            _ => format!("CUDA_ERROR_{}", text.to_ascii_uppercase().replace(' ', "_")),
+        });
+        Texts { name: c_string(name), text: c_string(&text), driver_name }
+    };
+    TABLE.get_or_init(|| ERRORS.iter().map(|(code, name)| (*code, texts(*code, name))).collect())
 }
 
 /// `cudaErrorInvalidValue` as `invalid value`.

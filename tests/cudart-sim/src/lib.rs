@@ -12,6 +12,7 @@
 
 mod call;
 mod config;
+pub mod control;
 pub mod cuda;
 mod device;
 mod error;
@@ -19,8 +20,10 @@ mod event;
 mod exports;
 mod fault;
 mod handles;
+mod leak;
 mod memory;
 mod order;
+mod per_thread;
 mod pool;
 mod process;
 mod race;

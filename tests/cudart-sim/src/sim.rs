@@ -69,6 +69,11 @@ pub fn lock() -> MutexGuard<'static, Sim> {
     crate::lock(SIM.get_or_init(|| Mutex::new(Sim::new())))
 }
 
+/// The simulator, if any call has made it and it can still be used.
+pub fn if_started() -> Option<MutexGuard<'static, Sim>> {
+    SIM.get().filter(|_| !process::is_forked_child()).map(crate::lock)
+}
+
 /// Waits until something has finished.
 fn wait_for_progress(mut sim: MutexGuard<'static, Sim>) -> MutexGuard<'static, Sim> {
     sim.waiting += 1;

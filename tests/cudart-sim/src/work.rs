@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::control::Kernel;
 use crate::memory::allocation::Allocation;
 use crate::stream::Marker;
 
@@ -51,6 +52,12 @@ pub enum Work {
         argument: Argument,
         host: bool,
     },
+    /// A simulated kernel.
+    Kernel {
+        function: Kernel,
+        argument: Argument,
+        memory: Vec<Bytes>,
+    },
     /// Writes a 4 or 8 byte value for others to wait for.
     Write {
         to: Bytes,
@@ -74,6 +81,11 @@ impl Work {
             Work::Set { to, value, len } => unsafe { std::ptr::write_bytes(to.at, value, len) },
             // SAFETY: the function and its argument are the caller's, who promised that they may be called.
             Work::Call { function, argument, .. } => unsafe { function(argument.0) },
+            Work::Kernel { function, argument, memory } => {
+                let memory: Vec<_> = memory.iter().map(|bytes| bytes.at.cast::<c_void>()).collect();
+                // SAFETY: the function is the caller's; the bytes were checked and are kept by their owners.
+                unsafe { function(argument.0, memory.as_ptr()) }
+            }
             // SAFETY: the place was checked for alignment and size when the write was submitted.
             Work::Write { to, value, wide: true } => unsafe {
                 AtomicU64::from_ptr(to.at.cast()).store(value, Ordering::Release);

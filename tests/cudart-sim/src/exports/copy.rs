@@ -1,16 +1,15 @@
 //! Copies and sets.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 
+use super::operand::operand;
 use super::{current, require};
 use crate::cuda::{cudaError, cudaMemcpyKind, cudaStream_t};
-use crate::memory::allocation::{Allocation, Place};
-use crate::memory::space::Found;
-use crate::race::{Access, Mode, Track};
+use crate::memory::allocation::Place;
 use crate::sim::{self, Sim};
 use crate::stream::{Op, StreamId};
-use crate::work::{Bytes, Work};
+use crate::work::Work;
 use crate::{call, Outcome};
 
 type Locked = MutexGuard<'static, Sim>;
@@ -87,54 +86,6 @@ enum When {
     Done,
 }
 
-/// One end of a copy.
-struct End {
-    bytes: Bytes,
-    /// None for memory that is not the simulator's.
-    known: Option<(Arc<Track>, Option<Place>)>,
-    /// The allocation was freed and its bytes are no more: only the detector has a use for it.
-    gone: bool,
-}
-
-impl End {
-    fn is_pageable(&self) -> bool {
-        self.known.is_none()
-    }
-
-    fn is_device(&self) -> bool {
-        matches!(self.known, Some((_, Some(Place::Device(_) | Place::Managed))))
-    }
-
-    fn access(&self, start: usize, len: usize, write: bool) -> Option<Access> {
-        self.known.as_ref().map(|(track, _)| Access { track: Arc::clone(track), start, len, write })
-    }
-}
-
-/// What lies at an address, of which `len` bytes are used.
-fn end(sim: &Sim, address: usize, len: usize) -> Outcome<End> {
-    require(address != 0)?;
-    let of = |allocation: Arc<Allocation>| {
-        require(address.checked_add(len).is_some_and(|end| end <= allocation.end()))?;
-        Ok(End {
-            known: Some((Arc::clone(&allocation.track), Some(allocation.place))),
-            bytes: Bytes { at: allocation.internal(address), owner: Some(allocation) },
-            gone: false,
-        })
-    };
-    match sim.space.find(address) {
-        Found::Live(allocation) => of(allocation),
-        Found::Ghost(ghost) => match ghost.allocation.upgrade() {
-            Some(allocation) => of(allocation),
-            None => {
-                require(sim.races.mode != Mode::Off)?;
-                let bytes = Bytes { at: std::ptr::null_mut(), owner: None };
-                Ok(End { bytes, known: Some((ghost.track, None)), gone: true })
-            }
-        },
-        Found::Nothing => Ok(End { bytes: Bytes { at: address as *mut u8, owner: None }, known: None, gone: false }),
-    }
-}
-
 #[allow(clippy::too_many_arguments)] // a copy has that many
 fn copy(
     mut sim: Locked,
@@ -153,7 +104,7 @@ fn copy(
         return Ok(());
     }
     let (dst, src) = (dst as usize, src as usize);
-    let (to, from) = (end(&sim, dst, len)?, end(&sim, src, len)?);
+    let (to, from) = (operand(&sim, dst, len)?, operand(&sim, src, len)?);
     // The direction that was named must not call the program's own memory a device's.
     require(
         !(to.is_pageable()
@@ -163,7 +114,7 @@ fn copy(
         !(from.is_pageable()
             && matches!(kind, cudaMemcpyKind::cudaMemcpyDeviceToHost | cudaMemcpyKind::cudaMemcpyDeviceToDevice)),
     )?;
-    let accesses = to.access(dst, len, true).into_iter().chain(from.access(src, len, false)).collect();
+    let accesses = to.access(true).into_iter().chain(from.access(false)).collect();
     let between_hosts = !to.is_device() && !from.is_device();
     let between_devices = to.is_device() && from.is_device();
     // Pageable memory is read at once; what goes there has to be there when the call comes back.
@@ -196,7 +147,7 @@ fn set(
     if len == 0 {
         return Ok(Place::Device(device));
     }
-    let target = end(sim, to as usize, len)?;
+    let target = operand(sim, to as usize, len)?;
     let place = match &target.bytes.owner {
         Some(allocation) => {
             let elsewhere = matches!(allocation.place, Place::Device(_));
@@ -208,7 +159,7 @@ fn set(
             Place::Device(device)
         }
     };
-    let accesses = target.access(to as usize, len, true).into_iter().collect();
+    let accesses = target.access(true).into_iter().collect();
     let op = if target.gone { Op::Nothing } else { Op::Work(Work::Set { to: target.bytes, value: value as u8, len }) };
     sim.submit(stream, name, accesses, op);
     Ok(place)

@@ -94,13 +94,3 @@ pub unsafe fn cudaGraphExecDestroy(_graphExec: cudaGraphExec_t) -> Outcome {
 pub unsafe fn cudaGraphDestroy(_graph: cudaGraph_t) -> Outcome {
     Err(cudaError::cudaErrorNotSupported)
 }
-
-pub unsafe fn cudaGetDriverEntryPointByVersion(
-    _symbol: *const c_char,
-    _funcPtr: *mut *mut c_void,
-    _cudaVersion: c_uint,
-    _flags: c_ulonglong,
-    _driverStatus: *mut cudaDriverEntryPointQueryResult,
-) -> Outcome {
-    Err(cudaError::cudaErrorNotSupported)
-}

@@ -3,21 +3,27 @@
 mod copy;
 mod current;
 mod device;
+mod driver;
 mod error;
 mod event;
 mod graph;
 mod ipc;
+mod launch;
 mod memory;
+mod operand;
 mod pool;
 mod stream;
 mod stream_ordered;
 
 pub use copy::*;
+pub use current::with_per_thread_default;
 pub use device::*;
+pub use driver::*;
 pub use error::*;
 pub use event::*;
 pub use graph::*;
 pub use ipc::*;
+pub use launch::launch;
 pub use memory::*;
 pub use pool::*;
 pub use stream::*;
