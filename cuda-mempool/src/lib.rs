@@ -43,6 +43,8 @@ mod event;
 pub mod example;
 mod graph_memory;
 pub mod guide;
+#[cfg(target_os = "linux")]
+pub mod ipc;
 mod pool;
 mod stream;
 mod support;

@@ -1,7 +1,7 @@
 //! Memory of another process, as a buffer of this one.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{size_of, ManuallyDrop};
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 

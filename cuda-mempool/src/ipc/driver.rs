@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void, CStr};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use cuda_mempool_sys::{cudaError_t, cudaStream_t};
+use cuda_mempool_sys::{cudaError_t, cudaMemPool_t, cudaStream_t};
 
 use crate::current::CurrentDevice;
 use crate::error::check;
@@ -96,6 +96,15 @@ pub(super) fn range_of(pointer: *const c_void) -> Result<(NonNull<u8>, usize)> {
         Some(start) => Ok((start, size)),
         None => Err(Error::refused(ErrorKind::InvalidValue, "cuPointerGetAttribute", "not memory of a device")),
     }
+}
+
+/// The pool that memory was allocated from.
+pub(super) fn pool_of(pointer: *const c_void) -> Result<cudaMemPool_t> {
+    const MEMPOOL_HANDLE: c_int = 17;
+    let mut pool: cudaMemPool_t = std::ptr::null_mut();
+    // SAFETY: the attribute is a handle, as the out pointer is for.
+    unsafe { pointer_attribute(std::ptr::from_mut(&mut pool).cast(), MEMPOOL_HANDLE, pointer) }?;
+    Ok(pool)
 }
 
 /// # Safety

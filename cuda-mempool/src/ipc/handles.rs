@@ -46,10 +46,7 @@ opaque! {
 /// Turns the bytes of a handle into the C struct that they are, or back.
 macro_rules! same_bytes {
     ($value:expr, $from:ty => $to:ty) => {{
-        const {
-            assert!(std::mem::size_of::<$from>() == std::mem::size_of::<$to>());
-        }
-        // SAFETY: both are as long, plain bytes, and any bytes are valid for them.
+        // SAFETY: both are plain bytes, any of which are valid for them, and `transmute` sees that they are as long.
         unsafe { std::mem::transmute::<$from, $to>($value) }
     }};
 }

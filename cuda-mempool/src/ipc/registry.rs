@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::mem::{align_of, size_of};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -94,6 +95,11 @@ impl Mapping {
         self.start
     }
 
+    /// The size of the memory, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     /// The elements in an extent of the memory, given in bytes; `None` when they are not whole, within, and aligned.
     pub(super) fn elements<T>(&self, offset: usize, bytes: usize) -> Option<(NonNull<T>, usize)> {
         let length = bytes.checked_div(size_of::<T>())?;
@@ -101,9 +107,9 @@ impl Mapping {
         if length * size_of::<T>() != bytes || end > self.size {
             return None;
         }
-        // SAFETY: within the memory.
-        let first = unsafe { self.start.add(offset) }.cast::<T>();
-        first.is_aligned().then_some((first, length))
+        let first = self.start.as_ptr().wrapping_add(offset).cast::<T>();
+        let aligned = first as usize % align_of::<T>() == 0;
+        NonNull::new(first).filter(|_| aligned).map(|first| (first, length))
     }
 
     /// Ends this use, all of which was ordered on `stream`. The last one frees the mapping there, after all others.
@@ -132,7 +138,7 @@ impl Registry {
             self.by_address.retain(|_, entry| {
                 let forget = done(entry);
                 if forget {
-                    entry.keys.iter().for_each(|key| drop(keys.remove(key)));
+                    keys.retain(|key, _| !entry.keys.contains(key));
                 }
                 !forget
             });
@@ -183,7 +189,7 @@ impl Registry {
         let entry = Entry { keys: vec![key], size: *size.as_ref().unwrap_or(&0), state };
         // What was there before is being unmapped, and the runtime has used its address again.
         if let Some(before) = self.by_address.insert(address as usize, entry) {
-            before.keys.iter().filter(|&before| *before != key).for_each(|key| drop(self.by_key.remove(key)));
+            self.by_key.retain(|known, _| *known == key || !before.keys.contains(known));
         }
         match size {
             Ok(size) => Ok(Mapping { start, size }),

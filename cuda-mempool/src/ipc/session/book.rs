@@ -10,8 +10,8 @@
 mod exporter;
 mod importer;
 
-pub use exporter::ExporterBook;
-pub use importer::{ImporterBook, Offer};
+pub use exporter::{ExporterBook, ImporterSaid};
+pub use importer::{ExporterSaid, ImporterBook};
 
 use super::frame::{Body, Frame, Turn};
 use super::nonce::Nonce;
@@ -88,7 +88,8 @@ mod tests {
     fn only_the_next_frame_of_the_same_process_is_admitted() {
         let turn = Turn { slot: 0, generation: 2 };
         let quiet = Body::Retire(turn);
-        let cases: [(&[Frame], Frame, bool, Result<(), Violation>); 8] = [
+        type Case<'a> = (&'a [Frame], Frame, bool, Result<(), Violation>);
+        let cases: [Case<'_>; 8] = [
             (&[], frame(0, THEIRS, quiet.clone()), false, Ok(())),
             (&[], frame(0, OURS, quiet.clone()), false, Err(Violation::OwnProcess)),
             (&[], frame(1, THEIRS, quiet.clone()), false, Err(Violation::Sequence { expected: 0, found: 1 })),

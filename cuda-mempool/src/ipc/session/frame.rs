@@ -11,6 +11,8 @@
 //!
 //! Integers are little-endian. Whether the kinds come in an order that makes sense is for the books to say.
 
+use std::fmt;
+
 use super::nonce::Nonce;
 use super::violation::Violation;
 use crate::ipc::PointerBlob;
@@ -139,6 +141,18 @@ pub enum Farewell {
 
 impl Farewell {
     const ALL: [Self; 5] = [Self::Done, Self::UnknownDevice, Self::OwnProcess, Self::Violation, Self::Failed];
+}
+
+impl fmt::Display for Farewell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "it is done",
+            Self::UnknownDevice => "it cannot see the device of the memory",
+            Self::OwnProcess => "it is in the same process",
+            Self::Violation => "it says that the protocol was broken",
+            Self::Failed => "it could not do its part",
+        })
+    }
 }
 
 impl Body {
@@ -402,12 +416,9 @@ mod tests {
                 for flip in [0x01, 0x80, 0xff] {
                     let mut other = bytes;
                     other[index] ^= flip;
-                    match Frame::decode(&other) {
-                        Ok(read) => {
-                            assert_ne!(read, frame, "byte {index} of {frame:?}");
-                            assert_eq!(read.encode(), other, "byte {index} of {frame:?}");
-                        }
-                        Err(_) => {}
+                    if let Ok(read) = Frame::decode(&other) {
+                        assert_ne!(read, frame, "byte {index} of {frame:?}");
+                        assert_eq!(read.encode(), other, "byte {index} of {frame:?}");
                     }
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::violation::Violation;
 
 /// How many buffers a session can share at once.
-pub const SLOTS: u32 = 4096;
+pub(super) const SLOTS: u32 = 4096;
 /// The two words of a slot, and room: fewer slots share a line of the processors' caches.
 const SLOT: usize = 16;
 const LENGTH: usize = SLOTS as usize * SLOT;
@@ -18,7 +18,7 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// Which word of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub(super) enum Word {
     /// The exporter's data is there up to this generation.
     Ready,
     /// The importer is done with this generation.
@@ -27,7 +27,7 @@ pub enum Word {
 
 impl Word {
     /// Where the word lies in the page, in bytes.
-    pub fn offset(self, slot: u32) -> usize {
+    pub(super) fn offset(self, slot: u32) -> usize {
         slot as usize * SLOT
             + match self {
                 Self::Ready => 0,
@@ -37,7 +37,7 @@ impl Word {
 }
 
 /// Whether a word that says `found` has come to `value`. Generations wrap around, as the GPU's comparison does.
-pub fn reached(found: u32, value: u32) -> bool {
+pub(super) fn reached(found: u32, value: u32) -> bool {
     found.wrapping_sub(value) as i32 >= 0
 }
 
@@ -45,7 +45,7 @@ pub fn reached(found: u32, value: u32) -> bool {
 ///
 /// Its words are the peer's to scribble on: that can upset the order of its own data, and nothing else.
 #[derive(Debug)]
-pub struct Page {
+pub(super) struct Page {
     start: NonNull<u8>,
 }
 
@@ -56,7 +56,7 @@ unsafe impl Sync for Page {}
 
 impl Page {
     /// A new one, all words 0, with the descriptor to send.
-    pub fn create() -> io::Result<(Self, OwnedFd)> {
+    pub(super) fn create() -> io::Result<(Self, OwnedFd)> {
         let fd = memfd()?;
         File::from(fd.try_clone()?).set_len(LENGTH as u64)?;
         // SAFETY: works on an open descriptor.
@@ -67,7 +67,7 @@ impl Page {
     }
 
     /// The one that a peer has sent.
-    pub fn open(fd: BorrowedFd<'_>) -> Result<Self, Violation> {
+    pub(super) fn open(fd: BorrowedFd<'_>) -> Result<Self, Violation> {
         // SAFETY: works on an open descriptor.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 {
@@ -86,8 +86,7 @@ impl Page {
     fn map(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), LENGTH, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), LENGTH, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -95,23 +94,23 @@ impl Page {
     }
 
     /// The memory, for registering it with CUDA.
-    pub fn bytes(&self) -> (NonNull<u8>, usize) {
+    pub(super) fn bytes(&self) -> (NonNull<u8>, usize) {
         (self.start, LENGTH)
     }
 
     fn word(&self, word: Word, slot: u32) -> &AtomicU32 {
         assert!(slot < SLOTS);
         // SAFETY: within the mapping, aligned, and only ever used as an atomic.
-        unsafe { self.start.add(word.offset(slot)).cast::<AtomicU32>().as_ref() }
+        unsafe { &*self.start.as_ptr().add(word.offset(slot)).cast::<AtomicU32>() }
     }
 
     /// Whether the word has come to `value`. What was written before that value is then visible.
-    pub fn has(&self, word: Word, slot: u32, value: u32) -> bool {
+    pub(super) fn has(&self, word: Word, slot: u32, value: u32) -> bool {
         reached(self.word(word, slot).load(Ordering::Acquire), value)
     }
 
     /// Writes the word from the host. Streams that wait for this value go on.
-    pub fn set(&self, word: Word, slot: u32, value: u32) {
+    pub(super) fn set(&self, word: Word, slot: u32, value: u32) {
         self.word(word, slot).store(value, Ordering::Release);
     }
 }

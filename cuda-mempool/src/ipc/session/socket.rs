@@ -21,7 +21,7 @@ struct Control([u8; CONTROL]);
 
 /// What could be read.
 #[derive(Debug)]
-pub enum Received {
+pub(super) enum Received {
     /// A frame, with the descriptor that came with it.
     Frame([u8; LENGTH], Option<OwnedFd>),
     /// Not a whole frame yet.
@@ -32,23 +32,23 @@ pub enum Received {
 
 /// The reading half: a frame may come in pieces.
 #[derive(Debug)]
-pub struct Inbox {
+pub(super) struct Inbox {
     bytes: [u8; LENGTH],
     filled: usize,
     fd: Option<OwnedFd>,
 }
 
 impl Inbox {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { bytes: [0; LENGTH], filled: 0, fd: None }
     }
 
     /// Reads what is there, at most to the end of a frame.
     ///
     /// Every descriptor that comes is owned at once, so none can leak.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Received, ReceiveError> {
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Received, ReceiveError> {
         loop {
-            let mut fds = Fds { list: [const { None }; FDS], count: 0 };
+            let mut fds = Fds { list: Default::default(), count: 0 };
             let read = match receive_some(socket, &mut self.bytes[self.filled..], &mut fds) {
                 Ok(read) => read,
                 Err(error) => match error.kind() {
@@ -77,17 +77,12 @@ impl Inbox {
     }
 
     /// Looks at the next frame, if it is there as a whole, and leaves it.
-    pub fn peek(&self, socket: BorrowedFd<'_>) -> Option<[u8; LENGTH]> {
+    pub(super) fn peek(&self, socket: BorrowedFd<'_>) -> Option<[u8; LENGTH]> {
         let mut bytes = self.bytes;
         let room = &mut bytes[self.filled..];
         // SAFETY: the buffer has the length that is given. Without room for control messages no descriptor is made.
         let read = unsafe {
-            libc::recv(
-                socket.as_raw_fd(),
-                room.as_mut_ptr().cast(),
-                room.len(),
-                libc::MSG_PEEK | libc::MSG_DONTWAIT,
-            )
+            libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), libc::MSG_PEEK | libc::MSG_DONTWAIT)
         };
         (read == room.len() as isize).then_some(bytes)
     }
@@ -95,7 +90,7 @@ impl Inbox {
 
 /// Why nothing can be read any more.
 #[derive(Debug)]
-pub enum ReceiveError {
+pub(super) enum ReceiveError {
     Io(io::Error),
     Violation(Violation),
 }
@@ -115,8 +110,7 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut Fds) -> io::
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
     // SAFETY: the header describes buffers that live through the call.
-    let read =
-        unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) };
+    let read = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) };
     if read < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -141,9 +135,8 @@ unsafe fn take_fds(message: &libc::msghdr, fds: &mut Fds) {
             let data = header.cmsg_len as usize - unsafe { libc::CMSG_LEN(0) } as usize;
             for index in 0..data / size_of::<RawFd>() {
                 // SAFETY: within the data of this header, which are descriptors that the kernel just made for us.
-                let fd = unsafe {
-                    OwnedFd::from_raw_fd(libc::CMSG_DATA(next).cast::<RawFd>().add(index).read_unaligned())
-                };
+                let fd =
+                    unsafe { OwnedFd::from_raw_fd(libc::CMSG_DATA(next).cast::<RawFd>().add(index).read_unaligned()) };
                 if let Some(place) = fds.list.get_mut(fds.count) {
                     *place = Some(fd);
                 }
@@ -157,7 +150,7 @@ unsafe fn take_fds(message: &libc::msghdr, fds: &mut Fds) {
 
 /// What became of bytes to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub(super) enum Sent {
     /// So many are on their way.
     Bytes(usize),
     /// The other end is closed, or its process is gone.
@@ -165,7 +158,7 @@ pub enum Sent {
 }
 
 /// Sends what the socket takes, with a descriptor if there is one. A full socket takes nothing.
-pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<Sent> {
+pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<Sent> {
     let mut control = Control([0; CONTROL]);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all zeroes are a valid message header.
@@ -207,7 +200,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fd: Option<BorrowedFd<'_>>) ->
 /// time is up.
 ///
 /// Hang-ups are always waited for. A descriptor below zero is left out.
-pub fn wait<const N: usize>(fds: [(RawFd, i16); N], deadline: Option<Instant>) -> io::Result<[i16; N]> {
+pub(super) fn wait<const N: usize>(fds: [(RawFd, i16); N], deadline: Option<Instant>) -> io::Result<[i16; N]> {
     let mut polled = fds.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     loop {
         let timeout = deadline.map_or(-1, |deadline| {

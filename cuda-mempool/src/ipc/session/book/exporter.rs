@@ -11,7 +11,6 @@ pub struct ExporterBook {
     entries: Vec<Entry>,
     vacant: Vec<u32>,
     welcomed: bool,
-    left: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +53,7 @@ pub enum ImporterSaid {
 
 impl ExporterBook {
     pub fn new(slots: u32) -> Self {
-        Self { slots, entries: Vec::new(), vacant: Vec::new(), welcomed: false, left: false }
+        Self { slots, entries: Vec::new(), vacant: Vec::new(), welcomed: false }
     }
 
     /// A slot for another buffer, if there is one.
@@ -88,6 +87,12 @@ impl ExporterBook {
         *entry = Entry { stand: Stand::Lent, generation: turn.generation };
     }
 
+    /// Whether this hand-over is going on.
+    pub fn is_lent(&self, turn: Turn) -> bool {
+        let Entry { stand, generation } = self.entries[turn.slot as usize];
+        stand == Stand::Lent && generation == turn.generation
+    }
+
     /// The buffer goes away: what to say, if the importer has it mapped. If not, the slot is vacant.
     pub fn retire(&mut self, slot: u32) -> Option<Turn> {
         let entry = &mut self.entries[slot as usize];
@@ -99,11 +104,6 @@ impl ExporterBook {
         }
         entry.stand = Stand::Retiring;
         Some(Turn { slot, generation: entry.generation })
-    }
-
-    /// Whether the importer has said goodbye.
-    pub fn left(&self) -> bool {
-        self.left
     }
 
     /// Takes what the importer says.
@@ -141,10 +141,7 @@ impl ExporterBook {
                     _ => Err(Violation::OutOfTurn("the unmapping of memory that is not mapped")),
                 }
             }
-            Body::Bye(farewell) => {
-                self.left = true;
-                Ok(ImporterSaid::Bye(farewell))
-            }
+            Body::Bye(farewell) => Ok(ImporterSaid::Bye(farewell)),
             Body::Welcome => Err(Violation::OutOfTurn("a second welcome")),
             Body::Hello(_) | Body::Pool { .. } | Body::Lend(_) | Body::Retire(_) => {
                 Err(Violation::OutOfTurn("a frame that only exporters send"))

@@ -11,7 +11,6 @@ pub struct ImporterBook {
     slots: u32,
     stage: Stage,
     entries: Vec<Entry>,
-    left: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,9 +36,6 @@ enum Stand {
     Idle,
 }
 
-/// A buffer that the exporter hands over.
-pub type Offer = Lend;
-
 /// What a frame of the exporter means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExporterSaid {
@@ -55,7 +51,7 @@ pub enum ExporterSaid {
     /// The descriptor tells of its life.
     Life,
     /// A buffer is ours.
-    Offered(Offer),
+    Offered(Lend),
     /// The memory is to be unmapped, and the exporter told. It is unmapped in this book.
     Retire(Turn),
     /// It asks for something that was done already.
@@ -66,7 +62,7 @@ pub enum ExporterSaid {
 
 impl ImporterBook {
     pub fn new(slots: u32) -> Self {
-        Self { slots, stage: Stage::New, entries: Vec::new(), left: false }
+        Self { slots, stage: Stage::New, entries: Vec::new() }
     }
 
     /// The buffer goes back. Says whether its memory stays mapped.
@@ -86,11 +82,6 @@ impl ImporterBook {
             }
         }
         turns
-    }
-
-    /// Whether the exporter has said goodbye.
-    pub fn left(&self) -> bool {
-        self.left
     }
 
     /// Takes what the exporter says.
@@ -139,10 +130,7 @@ impl ImporterBook {
                     Stand::Held => Err(Violation::OutOfTurn("the retirement of a buffer that is lent")),
                 }
             }
-            &Body::Bye(farewell) => {
-                self.left = true;
-                Ok(ExporterSaid::Bye(farewell))
-            }
+            &Body::Bye(farewell) => Ok(ExporterSaid::Bye(farewell)),
             Body::Hello(_) | Body::Pool { .. } => Err(Violation::OutOfTurn("a second greeting")),
             Body::Welcome | Body::Return { .. } | Body::Retired(_) => {
                 Err(Violation::OutOfTurn("a frame that only importers send"))
