@@ -7,20 +7,18 @@ use std::process::Command;
 
 use crate::environment::{Environment, Target};
 use crate::generate::generate;
+use crate::plan::Plan;
 
-/// Writes the bindings into `folder` and names the file.
-pub fn write(
-    wrapper: &Path,
-    include: &Path,
-    folder: &Path,
-    target: &Target,
-    environment: &Environment<'_>,
-) -> Result<PathBuf, String> {
+/// Writes the bindings and names the file, if they are to be made now.
+pub fn write(plan: &Plan, target: &Target, environment: &Environment<'_>) -> Result<Option<PathBuf>, String> {
+    let (true, Some(toolkit)) = (plan.generates, &plan.toolkit) else { return Ok(None) };
+    println!("cargo:rerun-if-changed=wrapper.h");
+    let wrapper = Path::new("wrapper.h");
     // bindgen and clang-sys read these by themselves.
     for name in ["LIBCLANG_PATH", "LLVM_CONFIG_PATH", "CLANG_PATH", "BINDGEN_EXTRA_CLANG_ARGS"] {
         environment.variable(name);
     }
-    let mut arguments = vec![format!("-I{}", include.display())];
+    let mut arguments = vec![format!("-I{}", toolkit.include.display())];
     if target.triple != environment.cargo("HOST") {
         arguments.push(format!("--target={}", target.triple));
     }
@@ -30,9 +28,9 @@ pub fn write(
         arguments.push(format!("-isystem{headers}"));
         attempt(wrapper, &arguments).map_err(|again| format!("{why}; and with the headers in {headers}: {again}"))
     })?;
-    let file = folder.join("bindings.rs");
+    let file = Path::new(&environment.cargo("OUT_DIR")).join("bindings.rs");
     fs::write(&file, bindings).map_err(|e| format!("{}: {e}", file.display()))?;
-    Ok(file)
+    Ok(Some(file))
 }
 
 fn attempt(wrapper: &Path, arguments: &[String]) -> Result<String, String> {

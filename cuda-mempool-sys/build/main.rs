@@ -9,6 +9,7 @@ mod generate;
 mod library;
 mod link;
 mod output;
+mod packages;
 #[path = "../src/places.rs"]
 mod places;
 mod plan;
@@ -22,9 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use environment::{Environment, Target};
-use search::{Package, Search};
+use search::Search;
 use toolkit::Needs;
-use version::Version;
 
 fn main() -> ExitCode {
     match run() {
@@ -48,16 +48,19 @@ fn run() -> Result<(), String> {
         asked: bindings::asked(&environment, &known)?,
         compiles_headers: cfg!(feature = "bindgen"),
     };
-    let announced = Cell::new(false);
+    let asked_before = Cell::new(false);
     let search = Search {
         environment: &environment,
         filesystem: Path::new("/"),
-        pkg_config: &|version| pkg_config(version, !announced.replace(true)),
+        pkg_config: &|version| packages::of(version, !asked_before.replace(true)),
         known: &known,
         needs,
     };
     let plan = plan::plan(&search)?;
-    let bindings = bindings_file(&plan, folder, &target, &environment)?;
+    let package = PathBuf::from(environment.cargo("CARGO_MANIFEST_DIR"));
+    let bindings = package.join(folder).join(version::file_name(plan.bindings));
+    #[cfg(feature = "bindgen")]
+    let bindings = from_headers::write(&plan, &target, &environment)?.unwrap_or(bindings);
 
     println!("{}", output::summary(&plan));
     for line in output::lines(&plan, &known, &target, &bindings) {
@@ -68,38 +71,4 @@ fn run() -> Result<(), String> {
         println!("cargo:rerun-if-env-changed={name}");
     }
     Ok(())
-}
-
-/// The file with the bindings of the plan, made now if that is the plan.
-fn bindings_file(
-    plan: &plan::Plan,
-    folder: &Path,
-    target: &Target,
-    environment: &Environment<'_>,
-) -> Result<PathBuf, String> {
-    let package = PathBuf::from(environment.cargo("CARGO_MANIFEST_DIR"));
-    #[cfg(feature = "bindgen")]
-    if let (true, Some(toolkit)) = (plan.generates, &plan.toolkit) {
-        println!("cargo:rerun-if-changed=wrapper.h");
-        let out = PathBuf::from(environment.cargo("OUT_DIR"));
-        return from_headers::write(&package.join("wrapper.h"), &toolkit.include, &out, target, environment);
-    }
-    #[cfg(not(feature = "bindgen"))]
-    let _ = target;
-    Ok(package.join(folder).join(format!("cuda_{}.rs", plan.bindings.underscored())))
-}
-
-/// `announces`: whether to tell Cargo the variables that pkg-config heeds, the same for every version.
-fn pkg_config(version: Version, announces: bool) -> Result<Option<Package>, String> {
-    let package = format!("cudart-{version}");
-    match pkg_config::Config::new().cargo_metadata(false).env_metadata(announces).probe(&package) {
-        Ok(found) => Ok(found
-            .include_paths
-            .into_iter()
-            .zip(found.link_paths)
-            .next()
-            .map(|(include, lib)| Package { include, lib })),
-        Err(pkg_config::Error::ProbeFailure { .. }) => Ok(None),
-        Err(why) => Err(why.to_string().lines().next().unwrap_or_default().to_owned()),
-    }
 }

@@ -56,7 +56,7 @@ pub fn plan(search: &Search<'_>) -> Result<Plan, String> {
         Link::Dlopen => search.needs.asked.unwrap_or(newest),
         Link::Dylib | Link::Static => bindings::for_toolkit(toolkit.version, search.known),
     };
-    if link != Link::Dlopen && bindings < toolkit.version && toolkit.version > newest {
+    if link != Link::Dlopen && !search.needs.compiles_headers && toolkit.version > newest {
         warnings.push(format!(
             "the CUDA {} in {} is newer than this crate knows: it is used through the bindings of {newest}. A newer \
              version of this crate, or its feature `bindgen`, has the rest",

@@ -45,13 +45,22 @@ impl FromStr for Version {
     }
 }
 
+// What stands around the version in the name of a file with bindings.
+const BEFORE: &str = "cuda_";
+const AFTER: &str = ".rs";
+
+/// The name of the file with the bindings of a version.
+pub fn file_name(version: Version) -> String {
+    format!("{BEFORE}{}{AFTER}", version.underscored())
+}
+
 /// The versions whose bindings lie in `folder`, oldest first. The names of the files are the only list there is.
 pub fn known(folder: &Path) -> Result<Vec<Version>, String> {
     let failed = |why: &dyn fmt::Display| format!("{}: {why}", folder.display());
     let mut known = Vec::new();
     for entry in folder.read_dir().map_err(|e| failed(&e))? {
         let name = entry.map_err(|e| failed(&e))?.file_name();
-        let version = name.to_str().and_then(|name| name.strip_prefix("cuda_")?.strip_suffix(".rs"));
+        let version = name.to_str().and_then(|name| name.strip_prefix(BEFORE)?.strip_suffix(AFTER));
         known.extend(version.and_then(|version| Version::parse(version, '_')));
     }
     if known.is_empty() {

@@ -72,7 +72,7 @@ impl Build {
     }
 
     fn cargo(&self, command: &str) -> Command {
-        let mut cargo = clean(&std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = clean(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.arg(command).args(&self.arguments).arg("--target-dir").arg(target());
         cargo.envs(self.variables.iter().map(|(name, value)| (name, value)));
         cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/link-probe"));

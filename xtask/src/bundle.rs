@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: a folder that proves the crates on a GPU machine without Rust.
+//! `cargo xtask bundle`: a folder that proves and measures the crates on a GPU machine without Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const TESTS: &[&str] = &["conformance"];
 /// What the target machine runs.
 const RUN: &str = include_str!("bundle/run.sh");
 
-/// Builds the tests and examples in all three link kinds into `target/bundle`.
+/// Builds the tests, examples and benches in all three link kinds into `target/bundle`.
 pub fn run() -> Result<PathBuf> {
     let folder = crate::target().join("bundle");
     if folder.exists() {
@@ -25,11 +25,12 @@ pub fn run() -> Result<PathBuf> {
             tests.args(["--test", name]);
         }
         let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
-        for command in [&mut tests, &mut examples] {
+        let mut benches = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--benches"]);
+        for command in [&mut tests, &mut examples, &mut benches] {
             link.apply(command)?;
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
-            command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+            command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");
             for program in cargo::executables(command)? {
                 copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
             }

@@ -4,6 +4,7 @@ mod bindings;
 mod bundle;
 mod cargo;
 mod debian;
+mod sim;
 mod test;
 mod tour;
 mod wheels;
@@ -15,7 +16,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about = "The project's own commands")]
 enum Command {
-    /// Show what the crates do, on a GPU if there is one.
+    /// Show what the crates do, on a GPU if there is one and on the simulated runtime if not.
     Tour,
     /// Run everything that proves the crates on a machine without a GPU.
     Test {

@@ -1,13 +1,12 @@
 //! `cargo xtask test`: everything that proves the crates on a machine without a GPU.
 
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::cargo::{self, Link};
-use crate::{bindings, wheels};
+use crate::{bindings, sim, wheels};
 
 /// The parts of the test run, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -75,19 +74,10 @@ fn suites() -> Result<()> {
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;
+        sim::apply(&mut test, link)?;
         test.env("CUDA_MEMPOOL_TEST_WHEELS", wheels::folder());
-        if link == Link::Dylib {
-            prepend(&mut test, "LD_LIBRARY_PATH", &wheels::cuda(13, 0).root()?.join("lib"))?;
-        }
         cargo::run(&mut test).with_context(|| format!("link kind {}", link.name()))?;
     }
-    Ok(())
-}
-
-fn prepend(command: &mut Command, variable: &str, folder: &std::path::Path) -> Result<()> {
-    let rest = std::env::var_os(variable).unwrap_or_default();
-    let all = std::env::join_paths(std::iter::once(folder.to_owned()).chain(std::env::split_paths(&rest)))?;
-    command.env(variable, all);
     Ok(())
 }
 

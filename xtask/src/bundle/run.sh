@@ -9,7 +9,7 @@ export CUDA_MEMPOOL_REQUIRE_DEVICE=1
 table=$(mktemp)
 failed=0
 for kind in dlopen dylib static; do
-    for program in "$kind"/example/tour "$kind"/test/*; do
+    for program in "$kind"/example/tour "$kind"/test/* "$kind"/bench/*; do
         echo "== $program"
         start=$(date +%s)
         output=$("$program" 2>&1)
