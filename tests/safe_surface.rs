@@ -451,6 +451,37 @@ fn pools_on_the_host() {
 }
 
 #[test]
+fn pools_of_managed_memory() {
+    let Some(device) = some_device() else { return };
+    let stream = must(Stream::new(device));
+    for location in [Location::Managed, Location::ManagedOn(device)] {
+        let pool = match MemPool::builder(location).build() {
+            Ok(pool) => pool,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+        must(buffer.slice_mut(..1).fill(9));
+        assert_eq!(must(buffer.to_vec()), [9, 2, 3]);
+        assert_eq!(must(pool.usage()).used, 3);
+    }
+}
+
+#[test]
+fn default_pools_are_not_only_on_devices() {
+    let Some(device) = some_device() else { return };
+    let locations = [Location::Host, Location::HostNuma(0), Location::ManagedOn(device)];
+    for location in locations {
+        match MemPool::default_for(location) {
+            Ok(pool) => assert_eq!(pool, must(MemPool::current_for(location))),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(error.missing().is_some(), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn other_pools_of_other_code_are_not_lent() {
     let Some(device) = some_device() else { return };
     let raw = must(MemPool::builder(device).build()).into_raw().expect("the only handle");

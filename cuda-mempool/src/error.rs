@@ -137,6 +137,8 @@ impl Error {
             ErrorKind::SizeOverflow => cudaError_t::cudaErrorMemoryAllocation,
             ErrorKind::Capture => cudaError_t::cudaErrorStreamCaptureUnsupported,
             ErrorKind::NotPermitted => cudaError_t::cudaErrorNotPermitted,
+            ErrorKind::InvalidDevice => cudaError_t::cudaErrorInvalidDevice,
+            ErrorKind::Other => cudaError_t::cudaErrorUnknown,
             _ => cudaError_t::cudaErrorInvalidValue,
         };
         Self::new(code, function, Detail::Refused(kind, why.into()))
@@ -252,7 +254,9 @@ impl Error {
 fn kind_of(code: cudaError_t) -> ErrorKind {
     match code {
         cudaError_t::cudaErrorMemoryAllocation => ErrorKind::OutOfMemory,
-        cudaError_t::cudaErrorNotSupported | cudaError_t::cudaErrorSharedObjectSymbolNotFound => ErrorKind::Unsupported,
+        cudaError_t::cudaErrorNotSupported
+        | cudaError_t::cudaErrorSharedObjectSymbolNotFound
+        | cudaError_t::cudaErrorCallRequiresNewerDriver => ErrorKind::Unsupported,
         cudaError_t::cudaErrorPeerAccessUnsupported => ErrorKind::PeerAccess,
         cudaError_t::cudaErrorSharedObjectInitFailed => ErrorKind::NoRuntime,
         cudaError_t::cudaErrorNoDevice
