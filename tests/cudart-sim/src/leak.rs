@@ -53,8 +53,8 @@ impl Sim {
         };
         for allocation in self.space.live() {
             let count = match allocation.kind {
-                Kind::Pool(_) => &mut live.pool_allocations,
-                Kind::Plain => &mut live.plain_allocations,
+                Kind::Pool(_) | Kind::Imported { .. } => &mut live.pool_allocations,
+                Kind::Plain | Kind::Opened { .. } => &mut live.plain_allocations,
                 Kind::Host { .. } => &mut live.pinned_allocations,
                 Kind::Registered { .. } => &mut live.registered_ranges,
             };

@@ -20,6 +20,7 @@ mod event;
 mod exports;
 mod fault;
 mod handles;
+mod ipc;
 mod leak;
 mod memory;
 mod order;

@@ -8,6 +8,8 @@ use crate::cuda::cudaError;
 use crate::device::Device;
 use crate::event::Event;
 use crate::handles::Table;
+use crate::ipc::board::Board;
+use crate::ipc::pools::Mapped;
 use crate::memory::allocation::{Kind, Place};
 use crate::memory::arena::Arena;
 use crate::memory::heap::Heap;
@@ -35,6 +37,9 @@ pub struct Sim {
     pub pools: Table<Pool>,
     pub pool_choices: BTreeMap<Where, Choice>,
     pub space: Space,
+    /// Where events of several processes are counted.
+    pub board: Board,
+    pub mapped: Mapped,
     /// Where all memory lies that cannot be exported as a pool's.
     pub arena: Arc<Arena>,
     /// Memory of `cudaHostAlloc`.
@@ -102,8 +107,8 @@ impl Sim {
     fn new() -> Self {
         process::watch_for_forks();
         let config = Config::from_environment();
-        let arena = match Arena::new() {
-            Ok(arena) => Arc::new(arena),
+        let (arena, board) = match Arena::new().and_then(|arena| Ok((Arc::new(arena), Board::new()?))) {
+            Ok(files) => files,
             Err(error) => config::fatal(&format!("cannot make a file in memory: {error}")),
         };
         if let Err(part) = fault::add(&config.faults, config.seed) {
@@ -117,6 +122,8 @@ impl Sim {
             pools: Table::new(10),
             pool_choices: BTreeMap::new(),
             space: Space::default(),
+            board,
+            mapped: Mapped::default(),
             pinned: Heap::new(Arc::clone(&arena), true, PLAIN_STEP),
             arena,
             host_used: 0,
@@ -371,6 +378,7 @@ impl Sim {
         match op {
             Op::Alloc(allocation, _) => allocation.track.born(now),
             Op::Mark(marker) => self.wake.extend(marker.reach(order.stamp())),
+            Op::Post(event, number) => event.post(number),
             Op::Free(free) => {
                 let race = free.allocation.track.freed(order, now);
                 self.wake.extend(free.done.reach(order.stamp()));

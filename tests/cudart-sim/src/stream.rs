@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::cuda::cudaStreamNonBlocking;
 use crate::handles::Id;
+use crate::ipc::board::Shared;
 use crate::lock;
 use crate::order::{Host, Stamp, Timeline};
 use crate::race::{Access, Name};
@@ -89,6 +90,8 @@ pub enum Op {
     Free(Free),
     /// A marker is reached.
     Mark(Arc<Marker>),
+    /// A record gets there that other processes see.
+    Post(Shared, u64),
     /// Goes on when the marker is reached.
     Await(Arc<Marker>),
     /// Goes on when something outside the streams' order has come about.

@@ -287,7 +287,7 @@ fn attribute_of(sim: &Sim, allocation: &Allocation, attribute: c_uint, pointer: 
         RANGE_SIZE => Value::Long(allocation.size as u64),
         MAPPED => Value::Byte(true),
         MEMPOOL_HANDLE => Value::Long(match allocation.kind {
-            Kind::Pool(id) => id.as_raw::<c_void>() as u64,
+            Kind::Pool(id) | Kind::Imported { pool: id, .. } => id.as_raw::<c_void>() as u64,
             _ => 0,
         }),
         _ => return Err(cudaError::cudaErrorInvalidValue),

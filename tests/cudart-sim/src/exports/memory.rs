@@ -50,7 +50,7 @@ pub unsafe fn cudaFree(devPtr: *mut c_void) -> Outcome {
             let mut sim = wait_for_all(sim);
             sim.free_by_host("cudaFree", base)
         }
-        Some(Kind::Pool(_)) => {
+        Some(Kind::Pool(_) | Kind::Imported { .. }) => {
             let mut sim = sim;
             sim.free_by_host("cudaFree", base)
         }

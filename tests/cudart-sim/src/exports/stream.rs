@@ -7,7 +7,7 @@ use crate::cuda::{cudaError, cudaEventWaitExternal, cudaEvent_t, cudaHostFn_t, c
 use crate::handles::Id;
 use crate::sim::{self, wait_for_stream};
 use crate::stream::{Kind, Op};
-use crate::work::{Argument, Work};
+use crate::work::{Argument, Condition, Work};
 use crate::{call, Outcome};
 
 /// Priorities go from 0 down to this, as on an H200.
@@ -86,6 +86,11 @@ pub unsafe fn cudaStreamWaitEvent(stream: cudaStream_t, event: cudaEvent_t, flag
     let mut sim = sim::lock();
     let id = current::stream(&mut sim, stream)?;
     let event = sim.events.get(Id::from_raw(event)).ok_or(cudaError::cudaErrorInvalidResourceHandle)?;
+    if let Some((shared, number)) = event.foreign_record() {
+        let posted = Condition::Posted { event: shared.clone(), number };
+        sim.submit(id, "cudaStreamWaitEvent", Vec::new(), Op::Until(posted));
+        return Ok(());
+    }
     // An event that was never recorded holds nobody up.
     if let Some(record) = event.record.clone() {
         sim.streams.get_mut(id).expect("resolved above").submitted.join(&record.submitted);

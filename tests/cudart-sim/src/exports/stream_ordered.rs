@@ -31,7 +31,7 @@ pub unsafe fn cudaMallocFromPoolAsync(
     let mut sim = sim::lock();
     let stream = current::stream(&mut sim, stream)?;
     let pool = Id::from_raw(memPool);
-    sim.pool(pool)?;
+    sim.own_pool(pool)?;
     let answer = sim.allocate("cudaMallocFromPoolAsync", pool, size, stream);
     // SAFETY: the caller's out pointer; null on failure and for no bytes.
     unsafe { give(ptr, answer.unwrap_or(0) as *mut c_void)? };
@@ -45,7 +45,7 @@ pub unsafe fn cudaFreeAsync(devPtr: *mut c_void, hStream: cudaStream_t) -> Outco
         return Ok(());
     }
     match sim.space.at(devPtr as usize).map(|allocation| allocation.kind) {
-        Some(Kind::Pool(_) | Kind::Plain) => {
+        Some(Kind::Pool(_) | Kind::Imported { .. } | Kind::Plain) => {
             sim.free_in_stream("cudaFreeAsync", devPtr as usize, stream);
             Ok(())
         }
