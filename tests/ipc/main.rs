@@ -12,14 +12,14 @@ use libtest_mimic::{Arguments, Trial};
 mod sim;
 
 mod deaths;
-mod devices;
+//mod devices;
 mod forward;
 mod hand_over;
-mod hostile;
+//mod hostile;
 mod order;
-mod parts;
+//mod parts;
 mod peer;
-mod raw;
+//mod raw;
 mod world;
 
 use peer::Role;
@@ -29,9 +29,9 @@ const ROLES: &[&[Role]] = &[
     order::ROLES,
     forward::ROLES,
     deaths::ROLES,
-    devices::ROLES,
-    hostile::ROLES,
-    parts::ROLES,
+    //    devices::ROLES,
+    //    hostile::ROLES,
+    //    parts::ROLES,
 ];
 
 /// A test: its name, and what it does.
@@ -42,9 +42,9 @@ const TESTS: &[&[Test]] = &[
     order::TESTS,
     forward::TESTS,
     deaths::TESTS,
-    devices::TESTS,
-    hostile::TESTS,
-    parts::TESTS,
+    //    devices::TESTS,
+    //    hostile::TESTS,
+    //    parts::TESTS,
 ];
 
 fn main() -> ExitCode {

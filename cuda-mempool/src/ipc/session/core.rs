@@ -49,7 +49,7 @@ pub(super) trait Side: Sized + Send + 'static {
     /// Nobody uses this end any more: says what has to be said.
     fn close(core: &Core<Self>, state: &mut State<Self>) -> Result<()>;
 
-    /// Whether all that was to be got back is back.
+    /// Whether nothing is left that the peer has, or had when the session ended.
     fn is_done(&self) -> bool;
 }
 

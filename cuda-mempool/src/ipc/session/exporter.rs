@@ -334,7 +334,7 @@ impl Side for ExporterSide {
     }
 
     fn is_done(&self) -> bool {
-        self.parked.is_empty() && self.due.is_empty()
+        self.parked.is_empty() && self.due.is_empty() && self.graves.is_empty()
     }
 }
 
@@ -395,6 +395,7 @@ impl Core<ExporterSide> {
             state.after.push(After::Drop(Box::new(loan)));
         } else {
             state.side.graves.push(loan);
+            self.waker.wake_if_asleep();
         }
     }
 

@@ -58,7 +58,7 @@ fn run<S: Side>(core: &Core<S>) {
         let mut tick = by_hand.then_some(QUICK_TICK);
         if let Some(closing) = &mut closing {
             let settled = match &state.ended {
-                Some(ended) => ended.rescued && ended.buried,
+                Some(ended) => ended.rescued && (ended.buried || state.side.is_done()),
                 None => state.side.is_done() && !state.wire.has_unsent(),
             };
             if settled {
@@ -82,7 +82,8 @@ fn run<S: Side>(core: &Core<S>) {
             events |= libc::POLLIN;
         }
         let socket = if state.ended.is_none() { core.socket.as_raw_fd() } else { -1 };
-        let watches_life = state.ended.as_ref().is_some_and(|ended| !ended.buried) && !seen.death;
+        let waits_for_death = |ended: &Ended| !ended.rescued || !ended.buried && !state.side.is_done();
+        let watches_life = state.ended.as_ref().is_some_and(waits_for_death) && !seen.death;
         let life = state.life.as_ref().filter(|_| watches_life).map_or(-1, AsRawFd::as_raw_fd);
         let deadline = [tick.map(|tick| Instant::now() + tick), grace].into_iter().flatten().min();
         core.waker.set_asleep(deadline.is_none());
