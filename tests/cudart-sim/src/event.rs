@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::capture::CaptureId;
 use crate::ipc::board::Shared;
 use crate::order::Stamp;
 use crate::stream::Marker;
@@ -15,6 +16,8 @@ pub struct Event {
     pub record: Option<Record>,
     /// What other processes see of it.
     pub shared: Option<Shared>,
+    /// The capture it was recorded in, and the nodes it stands for.
+    pub captured: Option<(CaptureId, Vec<usize>)>,
 }
 
 /// One record of an event. A later one does not change what waits for this one.

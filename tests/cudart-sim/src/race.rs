@@ -133,7 +133,8 @@ impl Track {
 
     /// The allocation runs.
     pub fn born(&self, operation: Operation) {
-        lock(&self.history).born = Some(operation);
+        // Memory of a graph is born with each launch.
+        *lock(&self.history) = History { born: Some(operation), ..History::default() };
     }
 
     fn race(&self, what: &'static str, now: &Operation, before: Option<&Operation>, start: usize, len: usize) -> Race {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
+use crate::capture::Capture;
 use crate::config::{self, Config};
 use crate::cuda::cudaError;
 use crate::device::Device;
 use crate::event::Event;
+use crate::graph::{Action, Exec, Graph, GraphMemory, NodeAt};
 use crate::handles::Table;
 use crate::ipc::board::Board;
 use crate::ipc::pools::Mapped;
@@ -36,6 +38,11 @@ pub struct Sim {
     pub events: Table<Event>,
     pub pools: Table<Pool>,
     pub pool_choices: BTreeMap<Where, Choice>,
+    pub graphs: Table<Graph>,
+    pub nodes: Table<NodeAt>,
+    pub execs: Table<Exec>,
+    pub captures: Table<Capture>,
+    pub graph_memory: GraphMemory,
     pub space: Space,
     /// Where events of several processes are counted.
     pub board: Board,
@@ -121,6 +128,11 @@ impl Sim {
             events: Table::new(9),
             pools: Table::new(10),
             pool_choices: BTreeMap::new(),
+            graphs: Table::new(11),
+            nodes: Table::new(12),
+            execs: Table::new(13),
+            captures: Table::new(14),
+            graph_memory: GraphMemory::default(),
             space: Space::default(),
             board,
             mapped: Mapped::default(),
@@ -161,6 +173,7 @@ impl Sim {
                 waiters: Vec::new(),
                 awaited: 0,
                 destroyed: false,
+                capture: None,
             }
         })
     }
@@ -169,6 +182,9 @@ impl Sim {
     pub fn destroy_stream(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.destroyed = true;
+            if let Some(capture) = stream.capture {
+                self.invalidate(capture);
+            }
             self.remove_if_over(id);
         }
     }
@@ -183,8 +199,18 @@ impl Sim {
         }
     }
 
-    /// Puts an operation at the end of a stream. Returns its count there.
+    /// Puts an operation at the end of a stream, or of its capture. Returns its count in the stream.
     pub fn submit(&mut self, id: StreamId, name: impl Into<Name>, accesses: Vec<Access>, op: Op) -> u64 {
+        if let Some(capture) = self.capture_of(id) {
+            let name = name.into();
+            let action = match op {
+                Op::Work(work) => Action::Work { name, accesses, work },
+                Op::Until(condition) => Action::Until { name, condition },
+                _ => Action::Nothing,
+            };
+            self.capture(capture, id, action);
+            return 0;
+        }
         let after = self.implicit_order(id);
         let host = self.host.clone();
         let stream = self.streams.get_mut(id).expect("the caller looked the stream up");

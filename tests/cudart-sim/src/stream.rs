@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use crate::capture::CaptureId;
 use crate::cuda::cudaStreamNonBlocking;
 use crate::handles::Id;
 use crate::ipc::board::Shared;
@@ -56,6 +57,8 @@ pub struct Stream {
     pub awaited: usize,
     /// The program has destroyed it; it goes when its queue is empty.
     pub destroyed: bool,
+    /// The capture it takes part in.
+    pub capture: Option<CaptureId>,
 }
 
 impl Stream {

@@ -108,7 +108,7 @@ pub struct Free {
 }
 
 /// Something a stream waits for that no stream of this process may ever bring about.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Condition {
     /// A value in memory.
     Value { at: Bytes, value: u64, wide: bool, compare: Compare },

@@ -385,6 +385,7 @@ fn wait_value(
 fn word(sim: &mut Sim, stream: cudaStream_t, address: DevicePointer, wide: bool) -> Outcome<(StreamId, Bytes)> {
     call::healthy()?;
     let stream = current::stream(sim, stream)?;
+    sim.valid_capture_of(stream)?;
     let address = address as usize;
     let len = if wide { 8 } else { 4 };
     require(address % len == 0)?;

@@ -91,7 +91,7 @@ pub unsafe fn cudaIpcOpenEventHandle(event: *mut cudaEvent_t, handle: cudaIpcEve
         Failure::NotThere => cudaError::cudaErrorMapBufferObjectFailed,
     })?;
     let flags = cudaEventInterprocess | cudaEventDisableTiming;
-    let id = sim.events.insert(Event { device, flags, record: None, shared: Some(shared) });
+    let id = sim.events.insert(Event { device, flags, record: None, shared: Some(shared), captured: None });
     // SAFETY: the caller's out pointer.
     unsafe { give(event, id.as_raw()) }
 }

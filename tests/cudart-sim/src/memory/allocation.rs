@@ -20,6 +20,8 @@ pub enum Kind {
     Opened { at: (u64, u64) },
     /// By `cudaHostAlloc`.
     Host { flags: u32 },
+    /// By a node of a graph.
+    Graph,
     /// The program's own pages, by `cudaHostRegister`.
     Registered { flags: u32 },
 }

@@ -78,7 +78,7 @@ impl Sim {
             Kind::Pool(id) | Kind::Imported { pool: id, .. } => {
                 self.pools.get(id).is_some_and(|pool| pool.is_reached_by(device))
             }
-            Kind::Plain | Kind::Opened { .. } => {
+            Kind::Plain | Kind::Opened { .. } | Kind::Graph => {
                 allocation.place == Place::Device(device)
                     || matches!(allocation.place, Place::Device(owner) if self.devices[device].peers.contains(&owner))
             }
