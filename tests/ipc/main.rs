@@ -12,40 +12,26 @@ use libtest_mimic::{Arguments, Trial};
 mod sim;
 
 mod deaths;
-//mod devices;
+mod devices;
 mod forward;
 mod hand_over;
-//mod hostile;
+mod hostile;
 mod order;
-//mod parts;
+mod parts;
 mod peer;
-//mod raw;
+mod raw;
 mod world;
 
 use peer::Role;
 
-const ROLES: &[&[Role]] = &[
-    hand_over::ROLES,
-    order::ROLES,
-    forward::ROLES,
-    deaths::ROLES,
-    //    devices::ROLES,
-    //    hostile::ROLES,
-    //    parts::ROLES,
-];
+const ROLES: &[&[Role]] =
+    &[hand_over::ROLES, order::ROLES, forward::ROLES, deaths::ROLES, devices::ROLES, hostile::ROLES, parts::ROLES];
 
 /// A test: its name, and what it does.
 type Test = (&'static str, fn());
 
-const TESTS: &[&[Test]] = &[
-    hand_over::TESTS,
-    order::TESTS,
-    forward::TESTS,
-    deaths::TESTS,
-    //    devices::TESTS,
-    //    hostile::TESTS,
-    //    parts::TESTS,
-];
+const TESTS: &[&[Test]] =
+    &[hand_over::TESTS, order::TESTS, forward::TESTS, deaths::TESTS, devices::TESTS, hostile::TESTS, parts::TESTS];
 
 fn main() -> ExitCode {
     peer::play_role(ROLES);

@@ -124,11 +124,6 @@ impl Held {
         }
     }
 
-    /// The objects of the simulated runtime.
-    pub fn objects(&self) -> &Option<sim::Live> {
-        &self.objects
-    }
-
     /// The same with one stream less.
     pub fn without_stream(mut self) -> Self {
         if let Some(objects) = &mut self.objects {
@@ -137,13 +132,24 @@ impl Held {
         self
     }
 
+    fn fits_in(&self, before: &Self) -> bool {
+        let ours = [self.descriptors, self.keepers, self.pages].into_iter();
+        let objects = |held: &Self| {
+            held.objects.map_or([0; 7], |live| {
+                let memory = [live.pool_allocations, live.plain_allocations, live.bytes];
+                [live.streams, live.events, live.pools, live.registered_ranges, memory[0], memory[1], memory[2]]
+            })
+        };
+        ours.zip([before.descriptors, before.keepers, before.pages]).all(|(now, before)| now <= before)
+            && objects(self).into_iter().zip(objects(before)).all(|(now, before)| now <= before)
+    }
+
     /// Waits until no more is held than this.
     pub fn assert_again(&self) {
         let deadline = Instant::now() + 3 * SOON;
         loop {
             let now = Self::now();
-            let more = now.descriptors > self.descriptors || now.keepers > self.keepers || now.pages > self.pages;
-            if !more && now.objects == self.objects {
+            if now.fits_in(self) {
                 return;
             }
             assert!(Instant::now() < deadline, "held before: {self:?}, now: {now:?}");

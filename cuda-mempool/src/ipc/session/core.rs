@@ -4,7 +4,7 @@
 //! for one, or else the session's [keeper](super::keeper). No user's code runs under the lock.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -176,12 +176,13 @@ impl From<WireError> for Error {
 }
 
 impl<S: Side> Core<S> {
-    /// Starts a session's end, and its keeper.
+    /// Starts a session's end with these frames, and its keeper.
     pub(super) fn start(
         socket: UnixStream,
         options: &Options,
         signals: Option<Signals>,
         side: S,
+        greeting: Vec<(Body, Option<OwnedFd>)>,
     ) -> Result<Arc<Handle<S>>> {
         teardown::watch_forks();
         let state = State {
@@ -207,6 +208,13 @@ impl<S: Side> Core<S> {
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
+        let mut state = core.lock();
+        let life = own_life().map(|fd| (Body::Life, Some(fd)));
+        for (body, fd) in greeting.into_iter().chain(life) {
+            // That the peer has gone already is found when something is asked of it.
+            let _ = core.say(&mut state, body, fd);
+        }
+        drop(state);
         keeper::start(Arc::clone(&core))?;
         Ok(Arc::new(Handle { core }))
     }
@@ -224,15 +232,22 @@ impl<S: Side> Core<S> {
         let _ = self.signals.set(signals);
     }
 
-    /// Sends a frame. If that cannot be, the session is over.
+    /// Sends a frame. If that cannot be, the session is over, but for what the peer has said before it left.
     pub(super) fn say(&self, state: &mut State<S>, body: Body, fd: Option<OwnedFd>) -> Result<()> {
-        let said = state.wire.say(self.socket.as_fd(), body, fd).map_err(Error::from);
-        if let Err(error) = &said {
-            self.end(state, Why::from_error(error));
-        } else if state.wire.has_unsent() {
-            self.waker.wake_if_asleep();
+        match state.wire.say(self.socket.as_fd(), body, fd) {
+            Ok(()) => {
+                if state.wire.has_unsent() {
+                    self.waker.wake_if_asleep();
+                }
+                Ok(())
+            }
+            Err(WireError::Closed) => Err(Error::PeerGone),
+            Err(error) => {
+                let error = error.into();
+                self.end(state, Why::from_error(&error));
+                Err(error)
+            }
         }
-        said
     }
 
     /// Ends the session, once. What waits for the peer is set free by the keeper.
@@ -365,6 +380,14 @@ impl<S: Side> Core<S> {
     pub(super) fn may_go_on(&self, turn: Turn) -> bool {
         self.signals().is_some_and(|signals| signals.on_stream() || signals.has(S::AWAITED, turn.slot, turn.generation))
     }
+}
+
+/// A sign of this process's life for the peer, where the system has one.
+fn own_life() -> Option<OwnedFd> {
+    // SAFETY: makes a descriptor of this process.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+    // SAFETY: it was just made for us.
+    i32::try_from(fd).ok().filter(|&fd| fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// What a waiting thread found.

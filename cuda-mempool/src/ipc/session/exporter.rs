@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem::size_of;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
@@ -211,16 +211,10 @@ fn open(
         graves: Vec::new(),
         _number: number,
     };
-    let handle = Core::start(socket, options, Some(signals), side)?;
-    let mut state = handle.lock();
     let Greeting { place, fd, origin, number } = greeting;
-    // A peer that has gone already is met by the first hand-over.
-    let _ = handle
-        .say(&mut state, Body::Hello(Hello { slots: SLOTS, place }), Some(page_fd))
-        .and_then(|()| handle.say(&mut state, Body::Pool { origin, number }, Some(fd)))
-        .and_then(|()| handle.say_life(&mut state));
-    drop(state);
-    Ok(handle)
+    let hello = Body::Hello(Hello { slots: SLOTS, place });
+    let greeting = vec![(hello, Some(page_fd)), (Body::Pool { origin, number }, Some(fd))];
+    Core::start(socket, options, Some(signals), side, greeting)
 }
 
 fn cannot_share(location: Location) -> crate::Error {
@@ -229,17 +223,6 @@ fn cannot_share(location: Location) -> crate::Error {
 }
 
 impl<S: Side> Core<S> {
-    /// Gives the peer a sign of this process's life, where the system has one.
-    pub(super) fn say_life(&self, state: &mut State<S>) -> Result<()> {
-        // SAFETY: makes a descriptor of this process.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
-        match i32::try_from(fd) {
-            // SAFETY: it was just made for us.
-            Ok(fd) if fd >= 0 => self.say(state, Body::Life, Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-            _ => Ok(()),
-        }
-    }
-
     /// The user's handle is gone: nothing more will come from here.
     pub(super) fn leave(&self) {
         if crate::teardown::forked() {
@@ -365,7 +348,12 @@ impl Core<ExporterSide> {
             tag: extent.tag,
             fresh,
         };
-        self.say(state, Body::Lend(lend), None)?;
+        if let Err(error) = self.say(state, Body::Lend(lend), None) {
+            // So that it is over for the book as well.
+            self.pump(state, |_| true);
+            self.end(state, Why::Gone);
+            return Err(error);
+        }
         Ok(turn)
     }
 

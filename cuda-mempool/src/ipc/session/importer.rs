@@ -60,11 +60,7 @@ impl Importer {
             mapped: Vec::new(),
             refusing: false,
         };
-        let handle = Core::start(socket, options, None, side)?;
-        let mut state = handle.lock();
-        // A peer that has gone already is met when something is received.
-        let _ = handle.say(&mut state, Body::Welcome, None).and_then(|()| handle.say_life(&mut state));
-        drop(state);
+        let handle = Core::start(socket, options, None, side, vec![(Body::Welcome, None)])?;
         Ok(Self { handle, stream: stream.clone() })
     }
 

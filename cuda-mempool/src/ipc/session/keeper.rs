@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::core::{Core, Ended, Side, State, Why};
 use super::socket;
+use super::wire::WireError;
 use crate::{ErrorKind, Event};
 
 /// How often it looks around while something goes on.
@@ -122,10 +123,11 @@ fn look_at_socket<S: Side>(core: &Core<S>, state: &mut State<S>, hang_up: bool) 
     if state.ended.is_some() {
         return;
     }
-    if let Err(error) = state.wire.flush(core.socket.as_fd()) {
-        core.end(state, Why::from_error(&error.into()));
-    } else if hang_up {
+    let flushed = state.wire.flush(core.socket.as_fd());
+    if hang_up || matches!(flushed, Err(WireError::Closed)) {
         core.pump(state, |_| true);
+    } else if let Err(error) = flushed {
+        core.end(state, Why::from_error(&error.into()));
     } else if !state.reading {
         core.pump(state, |state| match state.wire.peek(core.socket.as_fd()) {
             Some(Ok(body)) => state.side.is_for_keeper(&body),
