@@ -15,6 +15,7 @@ pub const ROLES: &[Role] = &[
     ("incrementer", increment),
     ("tag checker", check_tags),
     ("receiver of words", receive_words),
+    ("asker of words", ask_for_words),
     ("two ways", two_ways),
     ("keeper of buffers", keep),
 ];
@@ -309,17 +310,24 @@ fn waiting_ends_in_time() {
     assert_unused(&pool);
 }
 
+/// Asks for words where bytes are sent.
+fn ask_for_words(sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::new(sockets.session, &stream).expect("a session");
+    assert!(matches!(importer.recv::<u32>(), Err(Error::OtherElements { theirs: 1, ours: 4 })));
+    assert!(importer.recv::<u32>().expect("the session goes on").is_none());
+}
+
 fn elements_must_agree() {
     let (pool, stream) = (pool(), stream());
-    let (peer, sockets) = Peer::start("tag checker");
+    let (peer, sockets) = Peer::start("asker of words");
     let exporter = Exporter::new(sockets.session, &pool).expect("a session");
-    // The peer asks for words.
     let lease = send(&exporter, slowly_filled_fast(&pool, &stream, 40, 3));
     let buffer = lease.wait().expect("a buffer of other elements is given back");
     assert!(is_all(&buffer.to_vec().expect("whole"), 3));
     drop((buffer, exporter));
-    let mut peer = peer;
-    assert!(!peer.exit().success(), "the peer must have met an error");
+    peer.finish();
+    assert_unused(&pool);
 }
 
 fn what_cannot_be_lent_comes_back() {

@@ -184,6 +184,7 @@ fn extents_are_checked() {
     let buffer = pool.alloc_zeroed::<u8>(&stream, 1000).expect("memory");
     let export = buffer.export_pointer().expect("an export");
     assert_eq!((export.offset, export.bytes), (0, 1000));
+    assert_eq!(PointerExport::from_bytes(&export.to_bytes()), export);
     // SAFETY: everything is on one stream.
     let words = |export| unsafe { imported.import::<u64>(&export, &stream) };
     assert_eq!(words(PointerExport { offset: 8, bytes: 80, ..export }).expect("within").len(), 10);
@@ -266,24 +267,11 @@ fn only_interprocess_events_have_handles() {
     assert!(unsafe { Event::open_ipc(&nothing, device()) }.is_err());
 }
 
-fn handle_bytes(handle: &LegacyHandle) -> [u8; 80] {
-    let mut bytes = [0; 80];
-    bytes[..64].copy_from_slice(handle.handle.as_bytes());
-    bytes[64..72].copy_from_slice(&(handle.offset as u64).to_le_bytes());
-    bytes[72..].copy_from_slice(&(handle.bytes as u64).to_le_bytes());
-    bytes
-}
-
 /// Opens a part twice and the whole once, writes to the part, and refuses what lies outside.
 fn open_legacy(mut sockets: Sockets) {
     let mut bytes = [0; 80];
     sockets.other.read_exact(&mut bytes).expect("a handle");
-    let number = |range: std::ops::Range<usize>| u64::from_le_bytes(bytes[range].try_into().expect("eight")) as usize;
-    let handle = LegacyHandle {
-        handle: MemHandle::from_bytes(bytes[..64].try_into().expect("64 bytes")),
-        offset: number(64..72),
-        bytes: number(72..80),
-    };
+    let handle = LegacyHandle::from_bytes(&bytes);
     // SAFETY: the other process waits for a word from here, and then keeps the memory until this one has ended.
     let open =
         |offset, bytes| unsafe { LegacyImport::<u32>::open(&LegacyHandle { offset, bytes, ..handle }, device()) };
@@ -309,7 +297,7 @@ fn legacy_memory_is_opened_in_part() {
     let (peer, mut sockets) = Peer::start("opener of legacy memory");
     let handle = buffer.legacy_handle(100..110).expect("a handle");
     assert_eq!((handle.offset, handle.bytes), (400, 40));
-    sockets.other.write_all(&handle_bytes(&handle)).expect("the peer listens");
+    sockets.other.write_all(&handle.to_bytes()).expect("the peer listens");
     assert_eq!(sockets.hear(), b'd');
     peer.finish();
     assert_eq!(buffer.to_vec().expect("a copy")[99..102], [99, 7, 7]);

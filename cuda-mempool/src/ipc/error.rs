@@ -37,6 +37,8 @@ pub enum Error {
         /// The size of the elements that were asked for, in bytes.
         ours: usize,
     },
+    /// Buffers of the session are still in use.
+    InUse,
     /// The session shares as many buffers as it can.
     Full,
     /// An empty buffer has no memory to share.
@@ -61,6 +63,7 @@ impl fmt::Display for Error {
             Self::OtherElements { theirs, ours } => {
                 write!(f, "elements of {theirs} bytes were sent, and elements of {ours} bytes were asked for")
             }
+            Self::InUse => f.write_str("buffers of the session are still in use"),
             Self::Full => f.write_str("the session shares as many buffers as it can"),
             Self::Empty => f.write_str("an empty buffer has no memory to share"),
         }

@@ -13,7 +13,7 @@ use bytemuck::Pod;
 use cuda_mempool_sys::{self as sys, cudaIpcMemHandle_t, cudaMemcpyKind};
 
 use super::driver;
-use super::handles::{same_bytes, MemHandle};
+use super::handles::{part, same_bytes, MemHandle};
 use crate::current::CurrentDevice;
 use crate::error::call;
 use crate::{teardown, Device, DeviceSlice, DeviceSliceMut, Error, ErrorKind, Result, Stream};
@@ -47,6 +47,8 @@ pub struct LegacyHandle {
     /// How many bytes the elements take.
     pub bytes: usize,
 }
+
+part!(LegacyHandle, handle: MemHandle);
 
 /// A part of a [`LegacyBuffer`] of another process.
 ///

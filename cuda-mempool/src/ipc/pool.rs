@@ -11,7 +11,7 @@ use cuda_mempool_sys::{cudaMemAllocationHandleType, cudaMemPoolPtrExportData, cu
 
 use super::buffer::ImportedBuffer;
 use super::driver;
-use super::handles::{same_bytes, FabricHandle, PointerBlob};
+use super::handles::{part, same_bytes, FabricHandle, PointerBlob};
 use super::registry::Mapping;
 use crate::error::call;
 use crate::{teardown, Access, Device, DeviceBuffer, Error, ErrorKind, HandleTypes, MemPool, Result, Stream};
@@ -74,6 +74,8 @@ pub struct PointerExport {
     /// How many bytes the elements take.
     pub bytes: usize,
 }
+
+part!(PointerExport, blob: PointerBlob);
 
 impl<T: Pod> DeviceBuffer<T> {
     /// How another process, which has imported the pool, can map this memory.

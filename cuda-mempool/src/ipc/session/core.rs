@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::frame::{Body, Farewell, Turn};
@@ -49,6 +50,9 @@ pub(super) trait Side: Sized + Send + 'static {
     /// Nobody uses this end any more: says what has to be said.
     fn close(core: &Core<Self>, state: &mut State<Self>) -> Result<()>;
 
+    /// Since when an answer of the peer is due.
+    fn asked_since(&self) -> Option<Instant>;
+
     /// Whether nothing is left that the peer has, or had when the session ended.
     fn is_done(&self) -> bool;
 }
@@ -88,6 +92,8 @@ pub(super) struct State<S: Side> {
     waiting: usize,
     /// Nobody uses this end any more.
     pub closing: bool,
+    /// Nothing is left to be done but to let go of the page and the socket.
+    pub settled: bool,
     /// What the peer gave as its reason for leaving.
     pub farewell: Option<Farewell>,
 }
@@ -198,6 +204,7 @@ impl<S: Side> Core<S> {
             reading: false,
             waiting: 0,
             closing: false,
+            settled: false,
             farewell: None,
         };
         let core = Arc::new(Self {
@@ -215,8 +222,8 @@ impl<S: Side> Core<S> {
             let _ = core.say(&mut state, body, fd);
         }
         drop(state);
-        keeper::start(Arc::clone(&core))?;
-        Ok(Arc::new(Handle { core }))
+        let keeper = keeper::start(Arc::clone(&core))?;
+        Ok(Arc::new(Handle { core, keeper: Some(keeper) }))
     }
 
     /// The state. What it leaves to be done is done when the guard is dropped.
@@ -272,6 +279,13 @@ impl<S: Side> Core<S> {
         }
     }
 
+    /// Has those look again who wait for a change.
+    pub(super) fn tell_waiting(&self, state: &State<S>) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
     /// Takes the frames that are there, as long as `wanted` says so.
     pub(super) fn pump(&self, state: &mut State<S>, wanted: impl Fn(&State<S>) -> bool) {
         let before = state.traffic;
@@ -294,8 +308,8 @@ impl<S: Side> Core<S> {
                 Err(error) => self.end(state, Why::from_error(&error.into())),
             }
         }
-        if state.traffic != before && state.waiting > 0 {
-            self.changed.notify_all();
+        if state.traffic != before {
+            self.tell_waiting(state);
         }
     }
 
@@ -330,9 +344,7 @@ impl<S: Side> Core<S> {
                 let events = libc::POLLIN | libc::POLLRDHUP;
                 let polled = guard.unlocked(|| socket::wait([(self.socket.as_raw_fd(), events)], deadline));
                 guard.reading = false;
-                if guard.waiting > 0 {
-                    self.changed.notify_all();
-                }
+                self.tell_waiting(&guard);
                 polled?;
             }
         }
@@ -499,6 +511,28 @@ impl<S: Side> Drop for Guard<'_, S> {
 /// Keeps an end of a session open. It is closed when the last is dropped.
 pub(super) struct Handle<S: Side> {
     core: Arc<Core<S>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl<S: Side> Handle<S> {
+    /// Closes this end, if this is all that keeps it open, and waits for that.
+    pub(super) fn close(self: Arc<Self>) -> Result<()> {
+        let mut handle = Arc::into_inner(self).ok_or(Error::InUse)?;
+        let (core, keeper) = (Arc::clone(&handle.core), handle.keeper.take());
+        drop(handle);
+        let mut state = core.lock();
+        while !state.settled {
+            if let Some(ended) = state.ended.as_ref().filter(|ended| ended.rescued && !state.side.is_done()) {
+                return Err(ended.why.to_error());
+            }
+            state.wait(None);
+        }
+        drop(state);
+        drop(core);
+        // A keeper that has panicked has nothing more to say.
+        let _ = keeper.map(JoinHandle::join);
+        Ok(())
+    }
 }
 
 impl<S: Side> std::ops::Deref for Handle<S> {

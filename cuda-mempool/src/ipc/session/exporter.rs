@@ -96,6 +96,17 @@ impl Exporter {
         }
     }
 
+    /// Ends the session as dropping does, and waits until all that it took is given back.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when leases or buffers of the session are still there: it ends with the last of them. The reason
+    /// for which the session has ended before, if the importer has not given everything back.
+    pub fn close(self) -> Result<()> {
+        let handle = Arc::clone(&self.handle);
+        drop(self);
+        handle.close()
+    }
+
     /// Ends the session at once, as if the importer had gone: leases end with errors, streams that wait for it go on.
     pub fn abort(&self) {
         self.handle.end(&mut self.handle.lock(), Why::Aborted);
@@ -171,6 +182,16 @@ impl Forwarder {
         }
         lent
     }
+
+    /// Ends the session as dropping does, and waits until all that it took is given back.
+    ///
+    /// # Errors
+    /// As [`Exporter::close`].
+    pub fn close(self) -> Result<()> {
+        let handle = Arc::clone(&self.handle);
+        drop(self);
+        handle.close()
+    }
 }
 
 impl AsFd for Forwarder {
@@ -243,11 +264,18 @@ pub(super) struct Extent {
     pub tag: u64,
 }
 
+/// A buffer that nobody here holds any more.
+struct Parked {
+    loan: Box<dyn Loan>,
+    /// When the importer was asked to unmap it. That it has it on loan may take as long as it likes.
+    asked: Option<Instant>,
+}
+
 /// The state of an exporter.
 pub(super) struct ExporterSide {
     pub book: ExporterBook,
     /// Buffers whose owner has dropped them, by slot: they wait for what the importer has to say.
-    parked: HashMap<u32, Box<dyn Loan>>,
+    parked: HashMap<u32, Parked>,
     /// Those that it has said it of, where the host has to look when it comes true.
     due: Vec<(Turn, Box<dyn Loan>)>,
     /// What `Done` comes to when memory is unmapped that the importer has unmapped unasked.
@@ -265,14 +293,16 @@ impl Side for ExporterSide {
             ImporterSaid::Welcome => {}
             ImporterSaid::Life => state.life = fd,
             ImporterSaid::Returned(turn) => {
-                if let Some(loan) = state.side.parked.remove(&turn.slot) {
+                if let Some(Parked { loan, .. }) = state.side.parked.remove(&turn.slot) {
                     core.let_go_in_order(state, turn, loan);
                 }
             }
             ImporterSaid::Unmapped { turn, asked } => {
                 let value = unmapped(turn);
                 match state.side.parked.remove(&turn.slot) {
-                    Some(loan) if asked => core.let_go_in_order(state, Turn { generation: value, ..turn }, loan),
+                    Some(Parked { loan, .. }) if asked => {
+                        core.let_go_in_order(state, Turn { generation: value, ..turn }, loan)
+                    }
                     _ => drop(state.side.unmapped.insert(turn.slot, value)),
                 }
             }
@@ -305,7 +335,7 @@ impl Side for ExporterSide {
 
     fn bury(state: &mut State<Self>) {
         let side = &mut state.side;
-        let parked = side.parked.drain().map(|(_, loan)| loan);
+        let parked = side.parked.drain().map(|(_, parked)| parked.loan);
         let due = side.due.drain(..).map(|(_, loan)| loan);
         for loan in parked.chain(due).chain(side.graves.drain(..)) {
             state.after.push(After::Drop(Box::new(loan)));
@@ -314,6 +344,10 @@ impl Side for ExporterSide {
 
     fn close(_core: &Core<Self>, _state: &mut State<Self>) -> Result<()> {
         Ok(())
+    }
+
+    fn asked_since(&self) -> Option<Instant> {
+        self.parked.values().filter_map(|parked| parked.asked).min()
     }
 
     fn is_done(&self) -> bool {
@@ -371,10 +405,9 @@ impl Core<ExporterSide> {
         Ok(self.enqueue_wait(state, stream, turn.slot, turn.generation)?)
     }
 
-    /// A buffer that nobody holds: it waits for the importer.
+    /// The owner of a lent buffer has dropped it: it waits for the importer to return it.
     pub(super) fn park(&self, state: &mut State<ExporterSide>, slot: u32, loan: Box<dyn Loan>) {
-        state.side.parked.insert(slot, loan);
-        self.waker.wake_if_asleep();
+        state.side.parked.insert(slot, Parked { loan, asked: None });
     }
 
     /// A buffer that the importer was using when the session ended: it is dropped when that cannot be going on.
@@ -392,7 +425,8 @@ impl Core<ExporterSide> {
         let turn = if state.ended.is_none() { state.side.book.retire(slot) } else { None };
         match turn {
             Some(turn) => {
-                self.park(state, slot, loan);
+                state.side.parked.insert(slot, Parked { loan, asked: Some(Instant::now()) });
+                self.waker.wake_if_asleep();
                 let _ = self.say(state, Body::Retire(turn), None);
             }
             None => match state.side.unmapped.remove(&slot) {

@@ -99,6 +99,16 @@ impl Importer {
         }
     }
 
+    /// Ends the session as dropping does, and waits until all that it took is given back.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when buffers of the session are still there: it ends with the last of them.
+    pub fn close(self) -> Result<()> {
+        let handle = Arc::clone(&self.handle);
+        drop(self);
+        handle.close()
+    }
+
     /// Ends the session at once, as if the exporter had gone.
     pub fn abort(&self) {
         self.handle.end(&mut self.handle.lock(), Why::Aborted);
@@ -375,6 +385,10 @@ impl Side for ImporterSide {
             }
         }
         Ok(())
+    }
+
+    fn asked_since(&self) -> Option<Instant> {
+        None
     }
 
     fn is_done(&self) -> bool {

@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::core::{Core, Ended, Side, State, Why};
@@ -23,12 +24,11 @@ const QUICK_TICK: Duration = Duration::from_millis(1);
 /// How long after the loss of the connection streams are held, for the peer's own work to come to its end.
 const GRACE: Duration = Duration::from_millis(500);
 
-pub(super) fn start<S: Side>(core: Arc<Core<S>>) -> io::Result<()> {
+pub(super) fn start<S: Side>(core: Arc<Core<S>>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("cuda-mempool-ipc".into()).spawn(move || {
         block_signals();
         run(&core);
-    })?;
-    Ok(())
+    })
 }
 
 /// Signals are for the program's own threads.
@@ -64,6 +64,8 @@ fn run<S: Side>(core: &Core<S>) {
             };
             if settled {
                 if closing.streams_have_passed(&state) {
+                    state.settled = true;
+                    core.tell_waiting(&state);
                     return;
                 }
                 tick = Some(QUICK_TICK);
@@ -144,12 +146,14 @@ fn pending<'a, S: Side>(core: &'a Core<S>, state: &'a State<S>) -> impl Iterator
 }
 
 fn has_pending<S: Side>(core: &Core<S>, state: &State<S>) -> bool {
-    core.options.stall_timeout.is_some() && pending(core, state).next().is_some()
+    let waits = || state.side.asked_since().is_some() || pending(core, state).next().is_some();
+    core.options.stall_timeout.is_some() && waits()
 }
 
 fn end_if_stalled<S: Side>(core: &Core<S>, state: &mut State<S>) {
     let Some(timeout) = core.options.stall_timeout else { return };
-    if state.ended.is_none() && pending(core, state).any(|(_, wait)| wait.since.elapsed() > timeout) {
+    let since = pending(core, state).map(|(_, wait)| wait.since).chain(state.side.asked_since()).min();
+    if state.ended.is_none() && since.is_some_and(|since| since.elapsed() > timeout) {
         core.end(state, Why::Stalled);
     }
 }
@@ -183,6 +187,7 @@ fn look_after_end<S: Side>(core: &Core<S>, state: &mut State<S>, death: bool) ->
         ended.rescued = true;
         ended.buried |= dead;
     }
+    core.tell_waiting(state);
     None
 }
 
