@@ -441,7 +441,9 @@ fn pools_on_the_host() {
     let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
     assert_eq!(must(buffer.to_vec()), [1, 2, 3], "copies need no grant");
     assert_eq!(must(pool.access(device)), Access::None);
-    assert_eq!(fails(buffer.fill(7)).kind(), ErrorKind::InvalidValue);
+    let error = fails(buffer.fill(7));
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    assert!(error.to_string().contains("MemPool::set_access"), "{error}");
     must(pool.set_access(device, Access::ReadWrite));
     must(buffer.fill(7));
     assert_eq!(must(buffer.to_vec()), [7; 3]);
@@ -569,6 +571,14 @@ fn a_kernel_of_a_peer_reaches_granted_memory() {
         }));
     }));
     assert_eq!(must(buffer.to_vec()), vec![5; 1000]);
+}
+
+#[test]
+fn an_event_of_another_device_is_named() {
+    let Some([first, second]) = two_devices() else { return };
+    let error = fails(must(Event::new(first)).record(&must(Stream::new(second))));
+    assert_eq!(error.kind(), ErrorKind::InvalidHandle);
+    assert!(error.to_string().contains(&format!("the event is of {first} and the stream of {second}")), "{error}");
 }
 
 /// What a type may be sent or shared as is part of its promise.
