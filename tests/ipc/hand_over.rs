@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use cuda_mempool::ipc::{Error, Exporter, Importer};
+use cuda_mempool::ipc::{Error, Exporter, Importer, SharedBuffer};
 use cuda_mempool::MemPool;
 
 use crate::peer::{Peer, Role, Sockets};
@@ -17,6 +17,7 @@ pub const ROLES: &[Role] = &[
     ("receiver of words", receive_words),
     ("asker of words", ask_for_words),
     ("two ways", two_ways),
+    ("receiving threads", receive_on_threads),
     ("keeper of buffers", keep),
 ];
 
@@ -30,6 +31,8 @@ pub const TESTS: &[Test] = &[
     ("one_pool_several_importers", one_pool_several_importers),
     ("nothing_has_to_wait", nothing_has_to_wait),
     ("waiting_ends_in_time", waiting_ends_in_time),
+    ("threads_share_a_session", threads_share_a_session),
+    ("closing_waits_for_everything", closing_waits_for_everything),
     ("elements_must_agree", elements_must_agree),
     ("what_cannot_be_lent_comes_back", what_cannot_be_lent_comes_back),
     ("a_dropped_lease_gives_the_memory_back", a_dropped_lease_gives_the_memory_back),
@@ -308,6 +311,78 @@ fn waiting_ends_in_time() {
     drop((buffer, exporter, sockets));
     peer.finish();
     assert_unused(&pool);
+}
+
+/// Receives on four threads, each of which writes what it was told to.
+fn receive_on_threads(sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::new(sockets.session, &stream).expect("a session");
+    let count = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(mut buffer) = receive(&importer) {
+                    let byte = buffer.tag() as u8;
+                    buffer.as_slice_mut().fill_bytes(byte).expect("a fill");
+                    count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(count.into_inner(), 800);
+    importer.close().expect("all is given back");
+}
+
+fn threads_share_a_session() {
+    let pool = pool();
+    let (peer, sockets) = Peer::start("receiving threads");
+    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (exporter, pool) = (&exporter, &pool);
+            scope.spawn(move || {
+                let stream = stream();
+                let mut buffer: SharedBuffer<u8> = pool.alloc::<u8>(&stream, 1000).expect("memory").into();
+                for round in 0..200 {
+                    let tag = thread * 50 + round % 50;
+                    let lease = exporter.send_tagged(buffer, tag).map_err(|(_, error)| error).expect("a peer");
+                    buffer = lease.wait().expect("it comes back");
+                    if round % 10 == 0 {
+                        assert!(is_all(&buffer.to_vec().expect("whole"), tag as u8));
+                    }
+                }
+            });
+        }
+    });
+    exporter.close().expect("all is given back");
+    peer.finish();
+    assert_unused(&pool);
+}
+
+fn closing_waits_for_everything() {
+    let (pool, stream) = (pool(), stream());
+    for in_use in [true, false] {
+        let held = Held::now();
+        let (peer, sockets) = Peer::start("incrementer");
+        let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+        let mut buffer = Some(send(&exporter, slowly_filled(&pool, &stream, 1000, 1)).wait().expect("it comes back"));
+        if !in_use {
+            buffer = None;
+        }
+        match exporter.close() {
+            Ok(()) => assert!(!in_use),
+            Err(error) => assert!(in_use && matches!(error, Error::InUse), "{error}"),
+        }
+        if !in_use {
+            // Nothing has to be waited for any more.
+            stream.synchronize().expect("no fault");
+            assert_eq!(pool.usage().expect("alive").used, 0);
+        }
+        drop((buffer, sockets.other));
+        peer.finish();
+        held.assert_again();
+        assert_unused(&pool);
+    }
 }
 
 /// Asks for words where bytes are sent.

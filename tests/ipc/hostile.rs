@@ -25,6 +25,7 @@ pub const TESTS: &[Test] = &[
     ("a_thousand_random_frames", a_thousand_random_frames),
     ("a_peer_that_scribbles_on_the_page", a_peer_that_scribbles_on_the_page),
     ("a_peer_that_trickles_or_floods", a_peer_that_trickles_or_floods),
+    ("a_peer_that_never_unmaps", a_peer_that_never_unmaps),
 ];
 
 fn a_process_has_no_session_with_itself() {
@@ -519,4 +520,22 @@ fn a_peer_that_trickles_or_floods() {
     assert!(started.elapsed() < 5 * SOON, "{:?}", started.elapsed());
     drop((leases, exporter, peer));
     assert_unused(&pool);
+}
+
+fn a_peer_that_never_unmaps() {
+    let (pool, stream) = (pool(), stream());
+    let (mut peer, socket) = RawPeer::new();
+    let hasty = options().stall_timeout(Some(Duration::from_millis(200)));
+    let exporter = Exporter::with_options(socket, &pool, &hasty).expect("a session");
+    let lease = send(&exporter, pool.alloc_zeroed::<u8>(&stream, 100).expect("memory"));
+    peer.say(Body::Welcome, &[]);
+    peer.say(Body::Return { turn: Turn { slot: 0, generation: 2 }, mapped: true }, &[]);
+    let asked = Instant::now();
+    drop(lease.wait().expect("it says that it is back"));
+    // It has given no sign of its life to wait for the end of, so the memory is free when its time is up.
+    stream.synchronize().expect("the stream goes on");
+    assert_unused(&pool);
+    assert!(asked.elapsed() < 2 * SOON, "{:?}", asked.elapsed());
+    assert!(peer.heard().iter().any(|body| matches!(body, Body::Retire(_))));
+    assert!(matches!(exporter.close(), Ok(()) | Err(Error::TimedOut)));
 }

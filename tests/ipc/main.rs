@@ -11,8 +11,15 @@ use libtest_mimic::{Arguments, Trial};
 #[allow(dead_code)] // The suites each use their part.
 mod sim;
 
+#[path = "../support/driver.rs"]
+mod driver;
+#[path = "../support/kernel.rs"]
+#[allow(dead_code)] // As above.
+mod kernel;
+
 mod deaths;
 mod devices;
+mod faults;
 mod forward;
 mod hand_over;
 mod hostile;
@@ -24,14 +31,32 @@ mod world;
 
 use peer::Role;
 
-const ROLES: &[&[Role]] =
-    &[hand_over::ROLES, order::ROLES, forward::ROLES, deaths::ROLES, devices::ROLES, hostile::ROLES, parts::ROLES];
+#[rustfmt::skip]
+const ROLES: &[&[Role]] = &[
+    hand_over::ROLES,
+    order::ROLES,
+    forward::ROLES,
+    deaths::ROLES,
+    devices::ROLES,
+    faults::ROLES,
+    hostile::ROLES,
+    parts::ROLES,
+];
 
 /// A test: its name, and what it does.
 type Test = (&'static str, fn());
 
-const TESTS: &[&[Test]] =
-    &[hand_over::TESTS, order::TESTS, forward::TESTS, deaths::TESTS, devices::TESTS, hostile::TESTS, parts::TESTS];
+#[rustfmt::skip]
+const TESTS: &[&[Test]] = &[
+    hand_over::TESTS,
+    order::TESTS,
+    forward::TESTS,
+    deaths::TESTS,
+    devices::TESTS,
+    faults::TESTS,
+    hostile::TESTS,
+    parts::TESTS,
+];
 
 fn main() -> ExitCode {
     peer::play_role(ROLES);

@@ -1,11 +1,13 @@
 //! What the tests share: a device, a pool, slow work, and counts of what a process holds.
 
 use std::fs;
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{self, Exporter, Importer, Lease, Options, SharedBuffer};
 use cuda_mempool::{Access, Device, DeviceBuffer, HandleTypes, Location, MemPool, Stream};
 
+use crate::kernel::Kernels;
 use crate::sim::{self, Sim};
 
 /// As long as nothing that works takes.
@@ -62,9 +64,16 @@ pub fn places() -> Vec<Location> {
     places
 }
 
-/// Has the stream work for so long, as a kernel would.
+/// Has the stream work for so long: by a kernel on a GPU, by a host function where there are no kernels.
 pub fn slow(stream: &Stream, time: Duration) {
-    stream.launch_host_fn(move || std::thread::sleep(time)).expect("the stream takes work");
+    thread_local! {
+        // Never unloaded: they may run when the thread ends.
+        static KERNELS: Option<ManuallyDrop<Kernels>> = Kernels::load().ok().map(ManuallyDrop::new);
+    }
+    KERNELS.with(|kernels| match kernels {
+        Some(kernels) => kernels.spin(stream.as_raw(), time.as_nanos() as u64).expect("the stream takes a kernel"),
+        None => stream.launch_host_fn(move || std::thread::sleep(time)).expect("the stream takes work"),
+    });
 }
 
 /// A buffer whose bytes are set by slow work: whoever does not wait for it sees something else.

@@ -545,8 +545,10 @@ impl<S: Side> std::ops::Deref for Handle<S> {
 
 impl<S: Side> Drop for Handle<S> {
     fn drop(&mut self) {
-        // A forked child has the descriptors of its parent's keeper, and no keeper.
-        if !teardown::forked() {
+        if teardown::forked() {
+            // A forked child has the descriptors of its parent's keeper, and no keeper.
+            std::mem::forget(self.keeper.take());
+        } else {
             self.core.lock().closing = true;
             self.core.waker.wake();
         }
