@@ -189,6 +189,9 @@ fn exporter_that_dies(mut sockets: Sockets) {
         buffer.as_slice_mut().fill_bytes(2).expect("a fill");
     }
     let lease = send(&exporter, buffer);
+    if step == "lent" {
+        stream.synchronize().expect("no fault");
+    }
     if step == "idle" {
         let _buffer = lease.wait().expect("it comes back");
         die_here(&mut sockets);
