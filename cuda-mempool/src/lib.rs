@@ -48,6 +48,8 @@ pub mod example;
 mod graph_memory;
 pub mod guide;
 pub mod host;
+#[cfg(target_os = "linux")]
+pub mod ipc;
 #[cfg(doctest)]
 mod must_not_compile;
 mod pool;
