@@ -8,7 +8,18 @@ use anyhow::{Context, Result};
 use crate::cargo::{self, Link};
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] = &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
+const TESTS: &[&str] = &[
+    "conformance",
+    "safe_ends",
+    "safe_faults",
+    "safe_lacks",
+    "safe_random",
+    "safe_surface",
+    "host",
+    "cache",
+    "resource",
+    "rmm",
+];
 
 /// What the target machine runs.
 const SCRIPTS: &[(&str, &str)] =
@@ -36,6 +47,9 @@ pub fn run() -> Result<PathBuf> {
             "cuda-mempool",
             "--benches",
         ]);
+        for command in [&mut examples, &mut benches] {
+            command.args(["--features", "cuda-mempool/allocator-api2"]);
+        }
         for command in [&mut tests, &mut examples, &mut benches] {
             link.apply(command)?;
             // A build of its own for each kind: the next one then finds what it needs.
