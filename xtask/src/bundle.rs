@@ -19,6 +19,7 @@ const TESTS: &[&str] = &[
     "cache",
     "resource",
     "rmm",
+    "ipc",
 ];
 
 /// What the target machine runs.
