@@ -1,0 +1,142 @@
+//! Everything that allocates, side by side: the C calls, this crate, and the peers that are present, in turns within one
+//! run, so that what the machine does meanwhile meets all alike.
+//!
+//! Run by `cargo xtask bench`, which draws the result. Without `--bench` it goes through everything once, to show that
+//! it works.
+
+mod cells;
+mod crew;
+mod machine;
+mod measure;
+mod own;
+mod peers;
+mod raw;
+mod results;
+mod subject;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use cuda_mempool::Device;
+
+use crew::Opened;
+use measure::Effort;
+use results::{Absent, Cell, Report};
+use subject::{table, Subject};
+
+#[derive(Parser)]
+struct Arguments {
+    /// Measure, rather than show that it works.
+    #[arg(long)]
+    bench: bool,
+    /// Where to write the results, as JSON.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// A folder with the libraries of peers.
+    #[arg(long)]
+    peers: Option<PathBuf>,
+    /// After how many seconds to end, with what there is.
+    #[arg(long, default_value_t = 150)]
+    limit: u64,
+}
+
+/// The results so far. The one that ends the program in time reads them from another thread.
+type Shared = Arc<Mutex<Report>>;
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    if let Err(why) = Device::new(0) {
+        eprintln!("skipped, as there is no device: {why}");
+        return Ok(ExitCode::from(u8::from(std::env::var_os("CUDA_MEMPOOL_REQUIRE_DEVICE").is_some())));
+    }
+    let report = Shared::default();
+    lock(&report).machine = machine::describe();
+    end_in_time(arguments.limit, arguments.out.clone(), report.clone());
+
+    let effort = if arguments.bench { Effort::FULL } else { Effort::QUICK };
+    measure_all(arguments.peers.as_deref(), effort, &report);
+
+    let mut report = lock(&report);
+    report.complete = true;
+    write(&report, arguments.out.as_deref())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure_all(peers: Option<&Path>, effort: Effort, report: &Shared) {
+    let mut tables = own_tables();
+    if let Some(folder) = peers {
+        let (found, absent) = peers::load(folder);
+        tables.extend(found);
+        lock(report).absent.extend(absent);
+    }
+    let mut subjects = Vec::new();
+    for table in tables {
+        match Opened::open(table) {
+            Ok(subject) => subjects.push(subject),
+            Err(what) => lock(report).absent.push(Absent { what, why: "cannot be opened".into() }),
+        }
+    }
+    lock(report).subjects = subjects.iter().map(|subject| (subject.name.clone(), subject.version.clone())).collect();
+    for question in cells::all() {
+        let (cell, absent) = measure::ask(&question, &subjects, effort);
+        print(&cell);
+        let mut report = lock(report);
+        report.cells.push(cell);
+        report.absent.extend(absent);
+    }
+}
+
+/// The subjects of this program.
+fn own_tables() -> Vec<Subject> {
+    let mut tables = vec![table::<raw::RawRust>()];
+    #[cfg(raw_c)]
+    tables.extend_from_slice(peers::of_c());
+    tables.extend_from_slice(own::SUBJECTS);
+    tables
+}
+
+/// Ends the program when it takes too long, whatever hangs, and keeps what was measured.
+fn end_in_time(seconds: u64, out: Option<PathBuf>, report: Shared) {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(seconds));
+        eprintln!("the limit of {seconds} s is reached: what follows was not measured");
+        if let Err(why) = write(&lock(&report), out.as_deref()) {
+            eprintln!("{why:#}");
+        }
+        // SAFETY: ends the process. Exit hooks could wait for what hangs.
+        unsafe { libc::_exit(3) };
+    });
+}
+
+fn lock(report: &Shared) -> MutexGuard<'_, Report> {
+    report.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(report: &Report, out: Option<&Path>) -> Result<()> {
+    let Some(path) = out else { return Ok(()) };
+    let json = serde_json::to_string_pretty(report)?;
+    std::fs::write(path, json + "\n").with_context(|| path.display().to_string())
+}
+
+fn print(cell: &Cell) {
+    let bytes = cell.bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
+    println!("{} {}{bytes}, threads: {}", cell.memory, cell.workload, cell.threads);
+    for outcome in &cell.results {
+        let (value, ratio) = (outcome.value, outcome.ratio);
+        println!(
+            "  {:<34} {:>13.1} {} ({:.1} to {:.1}), {:.3} of {}, {} runs",
+            outcome.subject,
+            value.median,
+            cell.unit,
+            value.lower,
+            value.upper,
+            ratio.median,
+            cell.baseline,
+            outcome.runs
+        );
+    }
+}
