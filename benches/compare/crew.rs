@@ -148,7 +148,12 @@ fn follow(
         let begun = Instant::now();
         // SAFETY: the worker of this number was started above, of the subject of this number.
         let failed = worker.is_null() || unsafe { subjects[subject].run(worker, batch, steps) } != 0;
-        let _ = answers.send((!failed).then(|| (begun, Instant::now())));
+        let ended = Instant::now();
+        if let (Some(settle), false) = (subjects[subject].table.settle, failed) {
+            // SAFETY: as above.
+            unsafe { settle(worker) };
+        }
+        let _ = answers.send((!failed).then_some((begun, ended)));
     }
     for (subject, worker) in subjects.iter().zip(workers) {
         if !worker.is_null() {

@@ -9,28 +9,30 @@ use cuda_mempool::{sys, Version};
 use libloading::Library;
 
 /// The GPU, its driver, the runtime and the processor, as far as they can be told.
-pub fn describe() -> BTreeMap<&'static str, String> {
+pub fn describe() -> BTreeMap<String, String> {
     let mut machine = BTreeMap::new();
+    let mut add = |key: &str, value: String| machine.insert(key.to_owned(), value);
     if let Some(line) = output("nvidia-smi", &["--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]) {
         let (gpu, driver) = line.split_once(", ").unwrap_or((&line, ""));
-        machine.insert("gpu", gpu.to_owned());
-        machine.insert("driver", driver.to_owned());
+        add("gpu", gpu.to_owned());
+        add("driver", driver.to_owned());
     }
     if let Ok(runtime) = sys::runtime() {
-        machine.insert("link", runtime.link().to_string());
-        machine.extend(runtime.path().map(|path| ("library", path.display().to_string())));
-        machine.insert("simulated", runtime.path().is_some_and(is_simulated).to_string());
+        add("link", runtime.link().to_string());
+        add("library", runtime.path().map_or_else(String::new, |path| path.display().to_string()));
+        add("simulated", runtime.path().is_some_and(is_simulated).to_string());
     }
     if let Ok(version) = Version::of_runtime() {
-        machine.insert("runtime", version.to_string());
+        add("runtime", version.to_string());
     }
     let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     if let Some((_, name)) = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")) {
-        machine.insert("cpu", name.to_owned());
+        add("cpu", name.to_owned());
     }
-    machine.insert("cores", std::thread::available_parallelism().map_or(0, usize::from).to_string());
-    machine.extend(output("uname", &["-sr"]).map(|system| ("system", system)));
-    machine.extend(output("date", &["-u", "+%Y-%m-%d"]).map(|date| ("date", date)));
+    add("cores", std::thread::available_parallelism().map_or(0, usize::from).to_string());
+    for (key, program, args) in [("system", "uname", "-sr"), ("date", "date", "-u +%Y-%m-%d")] {
+        add(key, output(program, &args.split(' ').collect::<Vec<_>>()).unwrap_or_default());
+    }
     machine
 }
 

@@ -7,11 +7,11 @@
 mod cells;
 mod crew;
 mod machine;
-mod measure;
 mod own;
 mod peers;
 mod raw;
 mod results;
+mod rounds;
 mod subject;
 
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ use clap::Parser;
 use cuda_mempool::Device;
 
 use crew::Opened;
-use measure::Effort;
-use results::{Absent, Cell, Report};
+use results::{Absent, Cell, Outcome, Report};
+use rounds::Effort;
 use subject::{table, Subject};
 
 #[derive(Parser)]
@@ -81,13 +81,12 @@ fn measure_all(peers: Option<&Path>, effort: Effort, report: &Shared) {
         }
     }
     lock(report).subjects = subjects.iter().map(|subject| (subject.name.clone(), subject.version.clone())).collect();
-    for question in cells::all() {
-        let (cell, absent) = measure::ask(&question, &subjects, effort);
+    cells::ask_all(&subjects, effort, |cell, absent| {
         print(&cell);
         let mut report = lock(report);
         report.cells.push(cell);
         report.absent.extend(absent);
-    }
+    });
 }
 
 /// The subjects of this program.
@@ -122,21 +121,13 @@ fn write(report: &Report, out: Option<&Path>) -> Result<()> {
     std::fs::write(path, json + "\n").with_context(|| path.display().to_string())
 }
 
-fn print(cell: &Cell) {
-    let bytes = cell.bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
-    println!("{} {}{bytes}, threads: {}", cell.memory, cell.workload, cell.threads);
-    for outcome in &cell.results {
-        let (value, ratio) = (outcome.value, outcome.ratio);
+fn print(Cell { question, baseline, results }: &Cell) {
+    let bytes = question.bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
+    println!("{}, {}{bytes}, threads: {}", question.memory, question.workload, question.threads);
+    for Outcome { subject, runs, nanoseconds: time, ratio } in results {
         println!(
-            "  {:<34} {:>13.1} {} ({:.1} to {:.1}), {:.3} of {}, {} runs",
-            outcome.subject,
-            value.median,
-            cell.unit,
-            value.lower,
-            value.upper,
-            ratio.median,
-            cell.baseline,
-            outcome.runs
+            "  {subject:<32} {:>13.1} ns ({:.1} to {:.1}), {:.3} of {baseline}, {runs} runs",
+            time.median, time.lower, time.upper, ratio.median
         );
     }
 }

@@ -177,7 +177,7 @@ static inline cudaError_t system_free(thread *t, void *block) {
 LOOPS(system)
 
 #define SUBJECT(name, memory, open, close, way, handovers)                                                             \
-    {name, "", memory, open, close, start, finish, way##_pairs, way##_bursts, way##_steps, handovers}
+    {name, "", memory, open, close, start, finish, way##_pairs, way##_bursts, way##_steps, handovers, NULL}
 
 const bench_subject *bench_subjects(size_t *count) {
     static const bench_subject subjects[] = {

@@ -40,6 +40,8 @@ typedef struct bench_subject {
     int (*steps)(void *worker, const bench_step *steps, size_t length, size_t count);
     /* `count` times: allocate on one stream, move to another, free there. Null where that does not apply. */
     int (*handovers)(void *worker, size_t bytes, size_t count);
+    /* Waits for what goes on elsewhere after a loop has returned, so that it disturbs nobody. Null where nothing does. */
+    int (*settle)(void *worker);
 } bench_subject;
 
 const bench_subject *bench_subjects(size_t *count);

@@ -31,6 +31,7 @@ pub struct Subject {
     pub bursts: unsafe extern "C" fn(*mut c_void, usize, usize) -> c_int,
     pub steps: unsafe extern "C" fn(*mut c_void, *const Step, usize, usize) -> c_int,
     pub handovers: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> c_int>,
+    pub settle: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
 }
 
 /// A way to allocate, in Rust.
@@ -55,6 +56,13 @@ pub trait Allocate: Sized {
     fn hand_over(_worker: &Self::Worker, _block: Self::Block) -> Result<(), Self::Error> {
         unreachable!("not listed")
     }
+
+    /// Whether [`settle`](Self::settle) is there.
+    const SETTLES: bool = false;
+    /// Waits for what goes on elsewhere after a loop has returned.
+    fn settle(_worker: &Self::Worker) -> Result<(), Self::Error> {
+        unreachable!("not listed")
+    }
 }
 
 /// The table of a way to allocate.
@@ -71,6 +79,7 @@ pub const fn table<A: Allocate>() -> Subject {
         bursts: bursts::<A>,
         steps: steps::<A>,
         handovers: if A::HANDS_OVER { Some(handovers::<A>) } else { None },
+        settle: if A::SETTLES { Some(settle::<A>) } else { None },
     }
 }
 
@@ -145,6 +154,10 @@ unsafe extern "C" fn handovers<A: Allocate>(worker: *mut c_void, bytes: usize, c
         }
         Ok(())
     })
+}
+
+unsafe extern "C" fn settle<A: Allocate>(worker: *mut c_void) -> c_int {
+    answer::<A>(worker, A::settle)
 }
 
 #[inline]
