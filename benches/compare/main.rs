@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use cuda_mempool::Device;
+use cuda_mempool::{Device, MemPool};
 
 use crew::Opened;
 use results::{Absent, Cell, Outcome, Report};
@@ -58,6 +58,8 @@ fn main() -> Result<ExitCode> {
     end_in_time(arguments.limit, arguments.out.clone(), report.clone());
 
     let effort = if arguments.bench { Effort::FULL } else { Effort::QUICK };
+    // Peers allocate from the default pool. It is to keep what it has, as the pools of the others do.
+    MemPool::default_for(Device::new(0)?)?.set_release_threshold(u64::MAX)?;
     measure_all(arguments.peers.as_deref(), effort, &report);
 
     let mut report = lock(&report);

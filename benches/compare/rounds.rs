@@ -19,11 +19,6 @@ impl Effort {
     pub const FULL: Self = Self { rounds: 41, turn: Duration::from_micros(1500), patience: Duration::from_millis(400) };
     /// To see that it works.
     pub const QUICK: Self = Self { rounds: 2, turn: Duration::from_micros(50), patience: Duration::from_millis(10) };
-
-    /// For what takes long by itself: a few turns of one time each.
-    pub fn of_slow(self) -> Self {
-        Self { rounds: self.rounds.min(5), turn: Duration::ZERO, patience: self.patience * 20 }
-    }
 }
 
 pub struct Contestant<'a> {

@@ -1,5 +1,6 @@
 //! The project's own commands. `cargo xtask help` lists them.
 
+mod bench;
 mod bindings;
 mod bundle;
 mod cargo;
@@ -31,6 +32,12 @@ enum Command {
     },
     /// Make the folder target/bundle, whose run.sh tests the crates on a GPU machine without Rust.
     Bundle,
+    /// Measure the crate beside the C calls and its peers on a GPU, and draw the result: docs/benchmarks.md.
+    Bench {
+        /// Measure nothing; draw these results of target/bundle/bench/bench.sh.
+        #[arg(long)]
+        from: Vec<PathBuf>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -39,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         Command::Test { parts } => test::run(&parts),
         Command::Bindings { check } => bindings::run(check),
         Command::Bundle => bundle::run().map(drop),
+        Command::Bench { from } => bench::run(&from),
     }
 }
 

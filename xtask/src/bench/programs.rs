@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 
 use crate::cargo::{self, Link};
-use crate::{bundle, wheels};
+use crate::{bindings, bundle, wheels};
 
 const SCRIPT: &str = include_str!("bench.sh");
 
@@ -26,7 +26,9 @@ pub fn build(folder: &Path) -> Result<()> {
     fs::copy(crate::root().join("bench-peers/peers.py"), peers.join("peers.py"))?;
 
     compare(folder)?;
-    for (what, built) in [("the C calls, for Python", raw_c(&peers)), ("RMM", rmm(&peers)), ("Rust peers", rust(&peers))] {
+    for (what, built) in
+        [("the C calls, for Python", raw_c(&peers)), ("RMM", rmm(&peers)), ("Rust peers", rust(&peers))]
+    {
         if let Err(why) = built {
             println!("left out: {what}: {why:#}");
         }
@@ -38,7 +40,9 @@ pub fn build(folder: &Path) -> Result<()> {
 fn compare(folder: &Path) -> Result<()> {
     let mut bench = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--bench", "compare"]);
     Link::Dylib.apply(&mut bench)?;
-    bench.env("CARGO_TARGET_DIR", crate::target().join("bundle-build/dylib")).env("CARGO_PROFILE_BENCH_STRIP", "symbols");
+    bench
+        .env("CARGO_TARGET_DIR", crate::target().join("bundle-build/dylib"))
+        .env("CARGO_PROFILE_BENCH_STRIP", "symbols");
     let built = cargo::executables(&mut bench)?.into_iter().find(|program| program.name == "compare");
     fs::copy(built.context("cargo names what it built")?.path, folder.join("compare"))?;
     Ok(())
@@ -84,7 +88,7 @@ fn rust(peers: &Path) -> Result<()> {
     build.current_dir(crate::root().join("bench-peers"));
     build.env("CARGO_TARGET_DIR", &target).env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     build.env("CUDA_HOME", headers_for_bindgen()?).env("LIBCLANG_PATH", wheels::libclang()?);
-    build.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-isystem{}", wheels::compiler_headers()?.display()));
+    build.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-isystem{}", bindings::compiler_headers()?.display()));
     cargo::run(&mut build)?;
     // Without `lib`, as the program takes for a peer what does not begin with that.
     fs::copy(target.join("release/libbench_peers.so"), peers.join("rust.so"))?;
