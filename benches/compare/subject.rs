@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::fmt::Display;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::null_mut;
 
 /// The first step that names a slot allocates, the next one frees, and so on.
@@ -84,22 +85,17 @@ pub const fn table<A: Allocate>() -> Subject {
 }
 
 extern "C" fn open<A: Allocate>() -> *mut c_void {
-    boxed::<A, A>(A::open())
+    boxed::<A, A>(A::open)
 }
 
 extern "C" fn start<A: Allocate>(shared: *mut c_void) -> *mut c_void {
     // SAFETY: the harness gives what `open` gave.
-    boxed::<A, A::Worker>(unsafe { &*shared.cast::<A>() }.start())
+    let shared = unsafe { &*shared.cast::<A>() };
+    boxed::<A, A::Worker>(|| shared.start())
 }
 
-fn boxed<A: Allocate, T>(made: Result<T, A::Error>) -> *mut c_void {
-    match made {
-        Ok(made) => Box::into_raw(Box::new(made)).cast(),
-        Err(why) => {
-            told::<A>(&why);
-            null_mut()
-        }
-    }
+fn boxed<A: Allocate, T>(make: impl FnOnce() -> Result<T, A::Error>) -> *mut c_void {
+    told::<A, T>(make).map_or(null_mut(), |made| Box::into_raw(Box::new(made)).cast())
 }
 
 unsafe extern "C" fn drop_box<T>(made: *mut c_void) {
@@ -160,19 +156,19 @@ unsafe extern "C" fn settle<A: Allocate>(worker: *mut c_void) -> c_int {
     answer::<A>(worker, A::settle)
 }
 
-#[inline]
 fn answer<A: Allocate>(worker: *mut c_void, work: impl FnOnce(&A::Worker) -> Result<(), A::Error>) -> c_int {
     // SAFETY: the harness gives what `start` made.
-    match work(unsafe { &*worker.cast::<A::Worker>() }) {
-        Ok(()) => 0,
-        Err(why) => {
-            told::<A>(&why);
-            1
-        }
-    }
+    let worker = unsafe { &*worker.cast::<A::Worker>() };
+    c_int::from(told::<A, ()>(|| work(worker)).is_none())
 }
 
-#[cold]
-fn told<A: Allocate>(why: &A::Error) {
-    eprintln!("{}: {why}", A::NAME.to_string_lossy());
+/// What `work` gives, or `None` after telling why not. A panic, such as of a peer that finds no driver, ends nothing else.
+fn told<A: Allocate, T>(work: impl FnOnce() -> Result<T, A::Error>) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)).ok()? {
+        Ok(made) => Some(made),
+        Err(why) => {
+            eprintln!("{}: {why}", A::NAME.to_string_lossy());
+            None
+        }
+    }
 }

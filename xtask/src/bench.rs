@@ -23,7 +23,13 @@ fn measure() -> Result<Vec<PathBuf>> {
     programs::build(&folder)?;
     let results = folder.join("results");
     std::fs::create_dir_all(&results)?;
-    cargo::run(Command::new(folder.join("bench.sh")).arg(&results))?;
+    cargo::run(Command::new(folder.join("bench.sh")).arg(&results)).with_context(|| {
+        format!(
+            "without a GPU here: copy {} to a machine with one, run its bench.sh there, and give what it writes to \
+             `cargo xtask bench --from`",
+            folder.display()
+        )
+    })?;
     let files = std::fs::read_dir(&results).with_context(|| results.display().to_string())?;
     Ok(files.flatten().map(|file| file.path()).collect())
 }

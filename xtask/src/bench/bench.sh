@@ -1,10 +1,11 @@
 #!/bin/sh
 # Measures this crate beside the C calls and its peers on the GPU of this machine, in about four minutes at most, and
 # writes JSON files to the folder named, for `cargo xtask bench --from`.
-out=$(realpath "${1:-.}") && cd "$(dirname "$0")" || exit 1
+mkdir -p "${1:-.}" && out=$(realpath "${1:-.}") && cd "$(dirname "$0")" || exit 1
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-/usr/local/cuda/lib64}"
-mkdir -p "$out"
 failed=0
+# Without a device this is to fail, not to be skipped.
+export CUDA_MEMPOOL_REQUIRE_DEVICE=1
 
 # Ends by itself, with what it has; timeout is for what even that does not end.
 timeout --kill-after=5 170 ./compare --bench --peers peers --limit 150 --out "$out/compare.json" || failed=1
