@@ -9,7 +9,7 @@ use crate::bench;
 use crate::cargo::{self, Link};
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] = &["conformance"];
+const TESTS: &[&str] = &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
 
 /// What the target machine runs.
 const RUN: &str = include_str!("bundle/run.sh");
@@ -26,7 +26,15 @@ pub fn run() -> Result<PathBuf> {
             tests.args(["--test", name]);
         }
         let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
-        let mut benches = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--benches"]);
+        let mut benches = cargo::cargo(&[
+            "bench",
+            "--no-run",
+            "--package",
+            "cuda-mempool-tests",
+            "--package",
+            "cuda-mempool",
+            "--benches",
+        ]);
         for command in [&mut tests, &mut examples, &mut benches] {
             link.apply(command)?;
             // A build of its own for each kind: the next one then finds what it needs.

@@ -13,7 +13,8 @@ pub fn build() -> Result<PathBuf> {
     Ok(crate::target().join("release/libcudart_sim.so"))
 }
 
-/// Has what `command` runs use the simulated runtime, and fail where it would skip a test for want of a device.
+/// Has what `command` runs use the simulated runtime, and fail where it would skip a test for want of a device
+/// or of the simulator's controls.
 ///
 /// There is no static archive of it, so that link kind stays with NVIDIA's.
 pub fn apply(command: &mut Command, link: Link) -> Result<()> {
@@ -30,7 +31,7 @@ pub fn apply(command: &mut Command, link: Link) -> Result<()> {
         }
         Link::Static => return Ok(()),
     }
-    command.env("CUDA_MEMPOOL_REQUIRE_DEVICE", "1");
+    command.env("CUDA_MEMPOOL_REQUIRE_DEVICE", "1").env("CUDA_MEMPOOL_REQUIRE_SIM", "1");
     Ok(())
 }
 

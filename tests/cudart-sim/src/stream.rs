@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use crate::capture::CaptureId;
 use crate::cuda::cudaStreamNonBlocking;
 use crate::handles::Id;
+use crate::ipc::board::Shared;
 use crate::lock;
 use crate::order::{Host, Stamp, Timeline};
 use crate::race::{Access, Name};
@@ -55,6 +57,8 @@ pub struct Stream {
     pub awaited: usize,
     /// The program has destroyed it; it goes when its queue is empty.
     pub destroyed: bool,
+    /// The capture it takes part in.
+    pub capture: Option<CaptureId>,
 }
 
 impl Stream {
@@ -89,6 +93,8 @@ pub enum Op {
     Free(Free),
     /// A marker is reached.
     Mark(Arc<Marker>),
+    /// A record gets there that other processes see.
+    Post(Shared, u64),
     /// Goes on when the marker is reached.
     Await(Arc<Marker>),
     /// Goes on when something outside the streams' order has come about.
@@ -102,15 +108,15 @@ pub enum Op {
 /// A point in a stream's order that others can wait for: an event's record, or a free.
 #[derive(Debug, Default)]
 pub struct Marker {
-    reached: OnceLock<(Stamp, Instant)>,
+    reached: OnceLock<(Stamp, Option<Instant>)>,
     waiters: Mutex<Vec<StreamId>>,
 }
 
 impl Marker {
-    /// The stream has come here. Returns the streams that were waiting for it.
-    pub fn reach(&self, stamp: Stamp) -> Vec<StreamId> {
+    /// The stream has come here, at a time if anybody will ask. Returns the streams that were waiting for it.
+    pub fn reach(&self, stamp: Stamp, time: Option<Instant>) -> Vec<StreamId> {
         // A marker is put in one stream once, so it cannot have been set before.
-        let _ = self.reached.set((stamp, Instant::now()));
+        let _ = self.reached.set((stamp, time));
         std::mem::take(&mut *lock(&self.waiters))
     }
 
@@ -126,7 +132,7 @@ impl Marker {
 
     /// When it was reached.
     pub fn time(&self) -> Option<Instant> {
-        self.reached.get().map(|(_, time)| *time)
+        self.reached.get().and_then(|(_, time)| *time)
     }
 
     /// The stream shall be woken when the marker is reached.
