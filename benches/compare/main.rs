@@ -4,11 +4,13 @@
 //! Run by `cargo xtask bench`, which draws the result. Without `--bench` it goes through everything once, to show that
 //! it works.
 
+mod calls;
 mod cells;
 mod crew;
 mod machine;
 mod own;
 mod peers;
+mod pinned;
 mod raw;
 mod results;
 mod rounds;
@@ -61,6 +63,10 @@ fn main() -> Result<ExitCode> {
     // Peers allocate from the default pool. It is to keep what it has, as the pools of the others do.
     MemPool::default_for(Device::new(0)?)?.set_release_threshold(u64::MAX)?;
     measure_all(arguments.peers.as_deref(), effort, &report);
+    let tell = |cell| tell(&report, cell);
+    calls::ask_all(effort, tell)?;
+    // That it works is shown by less memory too.
+    pinned::ask_all(effort, if arguments.bench { 1 } else { 256 }, tell)?;
 
     let mut report = lock(&report);
     report.complete = true;
@@ -84,10 +90,8 @@ fn measure_all(peers: Option<&Path>, effort: Effort, report: &Shared) {
     }
     lock(report).subjects = subjects.iter().map(|subject| (subject.name.clone(), subject.version.clone())).collect();
     cells::ask_all(&subjects, effort, |cell, absent| {
-        print(&cell);
-        let mut report = lock(report);
-        report.cells.push(cell);
-        report.absent.extend(absent);
+        tell(report, cell);
+        lock(report).absent.extend(absent);
     });
 }
 
@@ -121,6 +125,11 @@ fn write(report: &Report, out: Option<&Path>) -> Result<()> {
     let Some(path) = out else { return Ok(()) };
     let json = serde_json::to_string_pretty(report)?;
     std::fs::write(path, json + "\n").with_context(|| path.display().to_string())
+}
+
+fn tell(report: &Shared, cell: Cell) {
+    print(&cell);
+    lock(report).cells.push(cell);
 }
 
 fn print(Cell { question, baseline, results }: &Cell) {

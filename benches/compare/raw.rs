@@ -19,7 +19,10 @@ pub struct Worker {
 }
 
 /// What a call answered that did not succeed. One word, so that checking costs no more than in C.
+#[derive(Debug)]
 pub struct Code(cudaError_t);
+
+impl std::error::Error for Code {}
 
 impl std::fmt::Display for Code {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -19,6 +19,11 @@ impl Effort {
     pub const FULL: Self = Self { rounds: 41, turn: Duration::from_micros(1500), patience: Duration::from_millis(400) };
     /// To see that it works.
     pub const QUICK: Self = Self { rounds: 2, turn: Duration::from_micros(50), patience: Duration::from_millis(10) };
+
+    /// For what takes long by itself: a few turns of one time each.
+    pub fn of_slow(self) -> Self {
+        Self { rounds: self.rounds.min(3), turn: Duration::ZERO, patience: Duration::MAX }
+    }
 }
 
 pub struct Contestant<'a> {
