@@ -12,7 +12,8 @@ use crate::cargo::{self, Link};
 const TESTS: &[&str] = &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
 
 /// What the target machine runs.
-const RUN: &str = include_str!("bundle/run.sh");
+const SCRIPTS: &[(&str, &str)] =
+    &[("run.sh", include_str!("bundle/run.sh")), ("sanitize.sh", include_str!("bundle/sanitize.sh"))];
 
 /// Builds the tests, examples and benches in all three link kinds into `target/bundle`.
 pub fn run() -> Result<PathBuf> {
@@ -25,7 +26,8 @@ pub fn run() -> Result<PathBuf> {
         for name in TESTS {
             tests.args(["--test", name]);
         }
-        let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
+        let mut examples = cargo::cargo(&["build", "--release", "--examples"]);
+        examples.args(["--package", "cuda-mempool-tests", "--package", "cuda-mempool"]);
         let mut benches = cargo::cargo(&[
             "bench",
             "--no-run",
@@ -40,15 +42,17 @@ pub fn run() -> Result<PathBuf> {
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
             command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");
-            for program in cargo::executables(command)? {
+            for program in cargo::executables(command)?.into_iter().filter(|program| program.kind != "lib") {
                 copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
             }
         }
     }
     bench::build(&folder.join("bench"))?;
-    let script = folder.join("run.sh");
-    fs::write(&script, RUN)?;
-    make_executable(&script)?;
+    for (name, text) in SCRIPTS {
+        let script = folder.join(name);
+        fs::write(&script, text)?;
+        make_executable(&script)?;
+    }
     println!("{}", folder.display());
     Ok(folder)
 }
