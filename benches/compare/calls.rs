@@ -1,7 +1,11 @@
-//! What else is called often: attributes, and moving a buffer to another stream.
+//! What else is called often: attributes, moving a buffer to another stream, and what a call costs by the link kind.
 
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ptr::{addr_of_mut, null_mut};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use cuda_mempool::sys::*;
 use cuda_mempool::{Device, MemPool, Stream};
 
@@ -10,74 +14,120 @@ use crate::results::{Cell, Question};
 use crate::rounds::{compete, Contestant, Effort};
 
 const RAW: &str = "raw calls from Rust";
+const BYTES: usize = 64 << 10;
 
 /// Asks everything; `tell` gets each answer as it comes.
-pub fn ask_all(effort: Effort, mut tell: impl FnMut(Cell)) -> cuda_mempool::Result<()> {
+pub fn ask_all(effort: Effort, mut tell: impl FnMut(Cell)) -> Result<()> {
     let device = Device::new(0)?;
-    let pool = MemPool::builder(device).build()?;
-    let (one, other) = (Stream::new(device)?, Stream::new(device)?);
-
-    let raw_pool = pool.as_raw();
-    tell(cell(
-        "read a pool's attribute",
-        effort,
-        &[
-            contestant(RAW, 1, move || {
-                let mut value = 0_u64;
-                let attribute = cudaMemPoolAttr::cudaMemPoolAttrReleaseThreshold;
-                // SAFETY: the pool is alive, and the value as wide as the attribute.
-                check(unsafe { cudaMemPoolGetAttribute(raw_pool, attribute, std::ptr::addr_of_mut!(value).cast()) })?;
-                Ok::<_, Code>(value)
-            }),
-            contestant("MemPool", 1, || pool.release_threshold()),
-        ],
-    ));
-
-    let attribute = cudaDeviceAttr::cudaDevAttrMultiProcessorCount;
-    tell(cell(
-        "read a device's attribute",
-        effort,
-        &[
-            contestant(RAW, 1, move || {
-                let mut value = 0;
-                // SAFETY: the out pointer is valid.
-                check(unsafe { cudaDeviceGetAttribute(&mut value, attribute, 0) })?;
-                Ok::<_, Code>(value)
-            }),
-            contestant("Device", 1, || device.attribute(attribute)),
-        ],
-    ));
-
-    let buffer = std::cell::RefCell::new(pool.alloc::<u8>(&one, 1000)?);
-    let raw = RawOrder::new();
-    tell(cell(
-        "move to another stream",
-        effort,
-        &[
-            contestant(RAW, 2, || {
-                raw.order(0, 1)?;
-                raw.order(1, 0)
-            }),
-            contestant("DeviceBuffer", 2, || {
-                let mut buffer = buffer.borrow_mut();
-                buffer.set_stream(&other)?;
-                buffer.set_stream(&one)
-            }),
-        ],
-    ));
+    let pool = MemPool::builder(device).release_threshold(u64::MAX).build()?;
+    tell(pairs(device, &pool, effort)?);
+    tell(pool_attribute(&pool, effort));
+    tell(device_attribute(device, effort));
+    tell(moves(device, &pool, effort)?);
+    tell(way_to_a_function(effort)?);
     Ok(())
+}
+
+/// Of a stream whose raw handle was given out, each allocation asks whether it is being captured.
+fn pairs(device: Device, pool: &MemPool, effort: Effort) -> Result<Cell> {
+    let (hidden, shown) = (Stream::new(device)?, Stream::new(device)?);
+    let (raw_pool, raw_stream) = (pool.as_raw(), shown.as_raw());
+    let raw = || {
+        let mut block = null_mut();
+        // SAFETY: the handles are alive, and the block is freed once.
+        unsafe {
+            check(cudaMallocFromPoolAsync(&mut block, BYTES, raw_pool, raw_stream))?;
+            check(cudaFreeAsync(block, raw_stream))
+        }
+    };
+    let contestants = [
+        contestant(RAW, 1, raw),
+        contestant("DeviceBuffer", 1, || pool.alloc::<u8>(&hidden, BYTES).map(drop)),
+        contestant("DeviceBuffer, raw stream known", 1, || pool.alloc::<u8>(&shown, BYTES).map(drop)),
+    ];
+    Ok(cell("allocate and free 64 KiB", effort, &contestants))
+}
+
+fn pool_attribute(pool: &MemPool, effort: Effort) -> Cell {
+    let raw_pool = pool.as_raw();
+    let raw = move || {
+        let mut value = 0_u64;
+        let attribute = cudaMemPoolAttr::cudaMemPoolAttrReleaseThreshold;
+        // SAFETY: the pool is alive, and the value as wide as the attribute.
+        check(unsafe { cudaMemPoolGetAttribute(raw_pool, attribute, addr_of_mut!(value).cast()) }).map(|()| value)
+    };
+    let contestants = [contestant(RAW, 1, raw), contestant("MemPool", 1, || pool.release_threshold())];
+    cell("read a pool's attribute", effort, &contestants)
+}
+
+fn device_attribute(device: Device, effort: Effort) -> Cell {
+    let attribute = cudaDeviceAttr::cudaDevAttrMultiProcessorCount;
+    let raw = move || {
+        let mut value = 0;
+        // SAFETY: the out pointer is valid.
+        check(unsafe { cudaDeviceGetAttribute(&mut value, attribute, device.ordinal()) }).map(|()| value)
+    };
+    let contestants = [contestant(RAW, 1, raw), contestant("Device", 1, move || device.attribute(attribute))];
+    cell("read a device's attribute", effort, &contestants)
+}
+
+/// There and back, on the same two streams for both: what a wait costs depends on what else the streams have done.
+fn moves(device: Device, pool: &MemPool, effort: Effort) -> Result<Cell> {
+    let (first, second) = (Stream::new(device)?, Stream::new(device)?);
+    let (raw_first, raw_second) = (first.as_raw(), second.as_raw());
+    let mut event = null_mut();
+    // SAFETY: the out pointer is valid.
+    check(unsafe { cudaEventCreateWithFlags(&mut event, cudaEventDisableTiming) })?;
+    let raw = || {
+        for (before, after) in [(raw_first, raw_second), (raw_second, raw_first)] {
+            // SAFETY: the handles are alive.
+            unsafe {
+                check(cudaEventRecord(event, before))?;
+                check(cudaStreamWaitEvent(after, event, cudaEventWaitDefault))?;
+            }
+        }
+        Ok::<_, Code>(())
+    };
+    let buffer = RefCell::new(pool.alloc::<u8>(&first, BYTES)?);
+    let there_and_back = || {
+        let mut buffer = buffer.borrow_mut();
+        buffer.set_stream(&second)?;
+        buffer.set_stream(&first)
+    };
+    let contestants = [contestant(RAW, 2, raw), contestant("DeviceBuffer", 2, there_and_back)];
+    let cell = cell("move to another stream", effort, &contestants);
+    // SAFETY: it is not used again.
+    check(unsafe { cudaEventDestroy(event) })?;
+    Ok(cell)
+}
+
+/// `cudaGetLastError` does next to nothing, so nearly all of its time is the way to it. A linked call goes through a
+/// pointer that the loader filled in.
+fn way_to_a_function(effort: Effort) -> Result<Cell> {
+    let runtime = runtime()?;
+    let pointer = if runtime.link() == LinkKind::Dlopen {
+        // SAFETY: the library is in use already, so nothing runs.
+        let library = unsafe { libloading::Library::new(runtime.path().context("the library's file is not told")?) }?;
+        // SAFETY: the signature is the bound one, and the crate that loaded the library never closes it.
+        *unsafe { library.get::<unsafe extern "C" fn() -> cudaError_t>(b"cudaGetLastError\0") }?
+    } else {
+        cudaGetLastError
+    };
+    // SAFETY: the function has no requirement.
+    let through_pointer = move || check(unsafe { std::hint::black_box(pointer)() });
+    // SAFETY: as above.
+    let through_crate = || check(unsafe { cudaGetLastError() });
+    let contestants =
+        [contestant("through a pointer", 1, through_pointer), contestant("through the crate", 1, through_crate)];
+    Ok(cell("cudaGetLastError", effort, &contestants))
 }
 
 fn cell(workload: &str, effort: Effort, contestants: &[Contestant<'_>]) -> Cell {
     let question = Question { memory: "calls".into(), workload: workload.into(), bytes: None, threads: 1 };
-    Cell { question, baseline: RAW.into(), results: compete(contestants, effort) }
+    Cell { question, baseline: contestants[0].name.clone(), results: compete(contestants, effort) }
 }
 
-fn contestant<'a, T, E: std::fmt::Display>(
-    name: &str,
-    per_time: usize,
-    call: impl Fn() -> Result<T, E> + 'a,
-) -> Contestant<'a> {
+fn contestant<'a, T, E: Display>(name: &str, per_time: usize, call: impl Fn() -> Result<T, E> + 'a) -> Contestant<'a> {
     let run = move |count: usize| -> Option<Duration> {
         let begun = Instant::now();
         for _ in 0..count {
@@ -92,43 +142,4 @@ fn contestant<'a, T, E: std::fmt::Display>(
         Some(begun.elapsed())
     };
     Contestant { name: name.into(), run: Box::new(run), per_time }
-}
-
-/// Two streams, and the event that orders them.
-struct RawOrder {
-    streams: [cudaStream_t; 2],
-    event: cudaEvent_t,
-}
-
-impl RawOrder {
-    fn new() -> Self {
-        let mut new = Self { streams: [std::ptr::null_mut(); 2], event: std::ptr::null_mut() };
-        // SAFETY: the out pointers are valid. What fails here fails again where it is used.
-        unsafe {
-            for stream in &mut new.streams {
-                cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
-            }
-            cudaEventCreateWithFlags(&mut new.event, cudaEventDisableTiming);
-        }
-        new
-    }
-
-    #[inline]
-    fn order(&self, before: usize, after: usize) -> Result<(), Code> {
-        // SAFETY: the handles are alive.
-        unsafe {
-            check(cudaEventRecord(self.event, self.streams[before]))?;
-            check(cudaStreamWaitEvent(self.streams[after], self.event, cudaEventWaitDefault))
-        }
-    }
-}
-
-impl Drop for RawOrder {
-    fn drop(&mut self) {
-        // SAFETY: the handles are not used again.
-        unsafe {
-            cudaEventDestroy(self.event);
-            self.streams.map(|stream| cudaStreamDestroy(stream));
-        }
-    }
 }

@@ -41,6 +41,9 @@ struct Arguments {
     /// A folder with the libraries of peers.
     #[arg(long)]
     peers: Option<PathBuf>,
+    /// Only what does not depend on peers: the smaller calls.
+    #[arg(long)]
+    calls: bool,
     /// After how many seconds to end, with what there is.
     #[arg(long, default_value_t = 150)]
     limit: u64,
@@ -62,11 +65,12 @@ fn main() -> Result<ExitCode> {
     let effort = if arguments.bench { Effort::FULL } else { Effort::QUICK };
     // Peers allocate from the default pool. It is to keep what it has, as the pools of the others do.
     MemPool::default_for(Device::new(0)?)?.set_release_threshold(u64::MAX)?;
-    measure_all(arguments.peers.as_deref(), effort, &report);
-    let tell = |cell| tell(&report, cell);
-    calls::ask_all(effort, tell)?;
-    // That it works is shown by less memory too.
-    pinned::ask_all(effort, if arguments.bench { 1 } else { 256 }, tell)?;
+    calls::ask_all(effort, |cell| tell(&report, cell))?;
+    if !arguments.calls {
+        measure_all(arguments.peers.as_deref(), effort, &report);
+        // That it works is shown by less memory too.
+        pinned::ask_all(effort, if arguments.bench { 1 } else { 256 }, |cell| tell(&report, cell))?;
+    }
 
     let mut report = lock(&report);
     report.complete = true;

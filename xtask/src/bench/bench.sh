@@ -8,7 +8,10 @@ failed=0
 export CUDA_MEMPOOL_REQUIRE_DEVICE=1
 
 # Ends by itself, with what it has; timeout is for what even that does not end.
-timeout --kill-after=5 170 ./compare --bench --peers peers --limit 150 --out "$out/compare.json" || failed=1
+timeout --kill-after=5 170 ./compare-dylib --bench --peers peers --limit 150 --out "$out/dylib.json" || failed=1
+for kind in dlopen static; do
+    timeout --kill-after=5 20 "./compare-$kind" --bench --calls --limit 15 --out "$out/$kind.json" || failed=1
+done
 
 if command -v python3 >/dev/null && [ -e peers/libraw_c.so ]; then
     timeout --kill-after=5 60 python3 peers/peers.py peers/libraw_c.so "$out/python.json" || failed=1

@@ -36,15 +36,17 @@ pub fn build(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program itself, linked as a C program would be: with the C calls in it.
+/// The program itself in every link kind. In one that is linked the C calls are part of it.
 fn compare(folder: &Path) -> Result<()> {
-    let mut bench = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--bench", "compare"]);
-    Link::Dylib.apply(&mut bench)?;
-    bench
-        .env("CARGO_TARGET_DIR", crate::target().join("bundle-build/dylib"))
-        .env("CARGO_PROFILE_BENCH_STRIP", "symbols");
-    let built = cargo::executables(&mut bench)?.into_iter().find(|program| program.name == "compare");
-    fs::copy(built.context("cargo names what it built")?.path, folder.join("compare"))?;
+    for link in Link::ALL {
+        let mut bench = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--bench", "compare"]);
+        link.apply(&mut bench)?;
+        bench.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
+        bench.env("CARGO_PROFILE_BENCH_STRIP", "symbols");
+        let built = cargo::executables(&mut bench)?.into_iter().find(|program| program.name == "compare");
+        let program = built.context("cargo names what it built")?.path;
+        fs::copy(program, folder.join(format!("compare-{}", link.name())))?;
+    }
     Ok(())
 }
 
