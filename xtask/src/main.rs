@@ -4,6 +4,7 @@ mod bench;
 mod bindings;
 mod bundle;
 mod cargo;
+mod counts;
 mod debian;
 mod sim;
 mod test;
@@ -37,6 +38,9 @@ enum Command {
         /// Measure nothing; draw these results of target/bundle/bench/bench.sh.
         #[arg(long)]
         from: Vec<PathBuf>,
+        /// Measure nothing; count the instructions of the hot paths anew, which `cargo xtask test counts` keeps to.
+        #[arg(long, conflicts_with = "from")]
+        counts: bool,
     },
 }
 
@@ -46,7 +50,8 @@ fn main() -> anyhow::Result<()> {
         Command::Test { parts } => test::run(&parts),
         Command::Bindings { check } => bindings::run(check),
         Command::Bundle => bundle::run().map(drop),
-        Command::Bench { from } => bench::run(&from),
+        Command::Bench { counts: true, .. } => counts::renew(),
+        Command::Bench { from, .. } => bench::run(&from),
     }
 }
 
