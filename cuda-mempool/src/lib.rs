@@ -35,6 +35,7 @@
 #![warn(unreachable_pub)]
 
 mod buffer;
+mod cache;
 mod current;
 mod device;
 mod error;
@@ -47,13 +48,16 @@ pub mod host;
 #[cfg(doctest)]
 mod must_not_compile;
 mod pool;
+pub mod resource;
+mod spin;
 mod stream;
 mod support;
 mod teardown;
 mod version;
 
-pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, RawDeviceBuffer};
+pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Home, RawDeviceBuffer};
 pub use bytemuck;
+pub use cache::{BlockCache, CacheStats};
 pub use cuda_mempool_sys as sys;
 pub use device::{Device, MemoryInfo};
 pub use error::{Error, ErrorKind, OutOfMemory, Result};

@@ -9,7 +9,17 @@ use crate::bench;
 use crate::cargo::{self, Link};
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] = &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
+const TESTS: &[&str] = &[
+    "conformance",
+    "safe_ends",
+    "safe_faults",
+    "safe_lacks",
+    "safe_random",
+    "safe_surface",
+    "cache",
+    "resource",
+    "rmm",
+];
 
 /// What the target machine runs.
 const SCRIPTS: &[(&str, &str)] =
