@@ -8,12 +8,13 @@ use std::hint::black_box;
 use allocator_api2::alloc::Allocator;
 use anyhow::{anyhow, bail, Result};
 use cuda_mempool::host::NumaAllocator;
-use cuda_mempool::{sys, Device, MemPool, Stream};
+use cuda_mempool::{sys, BlockCache, Device, MemPool, Stream};
 
 type Path = fn(usize) -> Result<()>;
 
 const PATHS: &[(&str, Path)] = &[
     ("DeviceBuffer: alloc and drop", alloc_and_drop),
+    ("BlockCache: hit and drop", hit),
     ("DeviceBuffer: set_stream", set_stream),
     ("MemPool: read an attribute", attribute),
     ("NumaAllocator: alloc and free of 64 B", |times| numa(times, 64)),
@@ -39,6 +40,15 @@ fn alloc_and_drop(times: usize) -> Result<()> {
     let (pool, stream) = pool_and_stream()?;
     for _ in 0..times {
         drop(black_box(pool.alloc::<u8>(black_box(&stream), 4096)?));
+    }
+    Ok(())
+}
+
+fn hit(times: usize) -> Result<()> {
+    let (pool, stream) = pool_and_stream()?;
+    let cache = BlockCache::new(&pool, &stream);
+    for _ in 0..times {
+        drop(black_box(black_box(&cache).alloc::<u8>(4096)?));
     }
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! What else is called often: attributes, moving a buffer to another stream, and what a call costs by the link kind.
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::fmt::Display;
-use std::ptr::{addr_of_mut, null_mut};
+use std::hint::black_box;
+use std::ptr::{addr_of_mut, null_mut, NonNull};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use cuda_mempool::resource::{DeviceMemoryResource, ResourceId, StatisticsAdaptor};
 use cuda_mempool::sys::*;
 use cuda_mempool::{Device, MemPool, Stream};
 
@@ -24,6 +27,7 @@ pub fn ask_all(effort: Effort, mut tell: impl FnMut(Cell)) -> Result<()> {
     tell(pool_attribute(&pool, effort));
     tell(device_attribute(device, effort));
     tell(moves(device, &pool, effort)?);
+    tell(statistics(device, effort)?);
     tell(way_to_a_function(effort)?);
     Ok(())
 }
@@ -101,6 +105,55 @@ fn moves(device: Device, pool: &MemPool, effort: Effort) -> Result<Cell> {
     Ok(cell)
 }
 
+/// What the adaptor adds, seen where nothing else takes time.
+fn statistics(device: Device, effort: Effort) -> Result<Cell> {
+    let stream = Stream::new(device)?;
+    let counted = StatisticsAdaptor::new(Nothing);
+    let contestants = [
+        contestant("a resource that does nothing", 1, || pair_of(&Nothing, &stream)),
+        contestant("StatisticsAdaptor on it", 1, || pair_of(&counted, &stream)),
+    ];
+    Ok(cell("allocate and deallocate", effort, &contestants))
+}
+
+fn pair_of(resource: &impl DeviceMemoryResource, stream: &Stream) -> cuda_mempool::Result<()> {
+    let block = resource.allocate(BYTES, stream)?;
+    // SAFETY: given back once, as it was handed out.
+    unsafe { resource.deallocate(black_box(block), BYTES, stream) }
+}
+
+/// A resource whose blocks nobody may use.
+struct Nothing;
+
+// SAFETY: nobody uses what it hands out.
+unsafe impl DeviceMemoryResource for Nothing {
+    fn allocate_async_aligned(&self, _: usize, _: usize, _: &Stream) -> cuda_mempool::Result<NonNull<c_void>> {
+        Ok(black_box(NonNull::dangling()))
+    }
+
+    unsafe fn deallocate_async_aligned(
+        &self,
+        _: NonNull<c_void>,
+        _: usize,
+        _: usize,
+        _: &Stream,
+    ) -> cuda_mempool::Result<()> {
+        Ok(())
+    }
+
+    fn id(&self) -> ResourceId {
+        ResourceId::unique()
+    }
+
+    fn device(&self) -> Device {
+        unreachable!("no synchronous form is used")
+    }
+
+    fn trim(&self) -> cuda_mempool::Result<()> {
+        Ok(())
+    }
+}
+
 /// `cudaGetLastError` does next to nothing, so nearly all of its time is the way to it. A linked call goes through a
 /// pointer that the loader filled in.
 fn way_to_a_function(effort: Effort) -> Result<Cell> {
@@ -114,7 +167,7 @@ fn way_to_a_function(effort: Effort) -> Result<Cell> {
         cudaGetLastError
     };
     // SAFETY: the function has no requirement.
-    let through_pointer = move || check(unsafe { std::hint::black_box(pointer)() });
+    let through_pointer = move || check(unsafe { black_box(pointer)() });
     // SAFETY: as above.
     let through_crate = || check(unsafe { cudaGetLastError() });
     let contestants =
@@ -132,7 +185,7 @@ fn contestant<'a, T, E: Display>(name: &str, per_time: usize, call: impl Fn() ->
         let begun = Instant::now();
         for _ in 0..count {
             match call() {
-                Ok(value) => drop(std::hint::black_box(value)),
+                Ok(value) => drop(black_box(value)),
                 Err(why) => {
                     eprintln!("{why}");
                     return None;

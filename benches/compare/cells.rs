@@ -40,8 +40,8 @@ const PLAN: &[(&str, Workload, &[usize], &[usize])] = &[
     ("device", Workload::Handovers, &[64 * KIB], &[1, 4]),
     ("host", Workload::Pairs, &[64, 512, 4 * KIB, 64 * KIB, MIB, 8 * MIB, 64 * MIB], &[1]),
     ("host", Workload::Pairs, &[64, 64 * KIB], &[2, 4, 8, 16]),
-    ("host", Workload::Bursts, &[4 * KIB], &[1, 4, 16]),
-    ("host", Workload::Random, &[256 * KIB], &[1, 4, 16]),
+    ("host", Workload::Bursts, &[4 * KIB], &[1]),
+    ("host", Workload::Random, &[256 * KIB], &[1, 16]),
 ];
 
 /// What the others are compared with: the first that is there. Without a C compiler or a toolkit the raw calls are

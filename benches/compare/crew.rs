@@ -76,8 +76,8 @@ pub struct Batch {
     pub count: usize,
 }
 
-/// What one thread says of a batch: when it began and ended, or that it failed.
-type Answer = Option<(Instant, Instant)>;
+/// What one thread says of a batch: how long it took, or that it failed.
+type Answer = Option<Duration>;
 
 /// What the threads are told: the subject's number and its batch, or to end.
 type Order = Mutex<Option<(usize, Batch)>>;
@@ -109,15 +109,14 @@ impl<'a> Crew<'a> {
         })
     }
 
-    /// Has every thread run the batch of this subject. The time from the first start to the last end, or `None` when a
-    /// thread failed.
+    /// Has every thread run the batch of this subject at the same time. How long that took a thread, on average, or
+    /// `None` when one failed.
     pub fn run(&self, subject: usize, batch: Batch) -> Option<Duration> {
         self.tell(Some((subject, batch)));
+        // All answers are waited for, also where one says that it failed.
         let answers: Vec<Answer> = self.answers.iter().take(self.threads).collect();
-        let times: Vec<(Instant, Instant)> = answers.into_iter().collect::<Option<_>>()?;
-        let first = times.iter().map(|time| time.0).min()?;
-        let last = times.iter().map(|time| time.1).max()?;
-        Some(last - first)
+        let took: Duration = answers.into_iter().sum::<Answer>()?;
+        Some(took / u32::try_from(self.threads).ok()?)
     }
 
     fn tell(&self, order: Option<(usize, Batch)>) {
@@ -148,12 +147,12 @@ fn follow(
         let begun = Instant::now();
         // SAFETY: the worker of this number was started above, of the subject of this number.
         let failed = worker.is_null() || unsafe { subjects[subject].run(worker, batch, steps) } != 0;
-        let ended = Instant::now();
+        let took = begun.elapsed();
         if let (Some(settle), false) = (subjects[subject].table.settle, failed) {
             // SAFETY: as above.
             unsafe { settle(worker) };
         }
-        let _ = answers.send((!failed).then_some((begun, ended)));
+        let _ = answers.send((!failed).then_some(took));
     }
     for (subject, worker) in subjects.iter().zip(workers) {
         if !worker.is_null() {

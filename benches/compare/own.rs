@@ -1,13 +1,14 @@
 //! What this crate offers.
 
 use std::alloc::Layout;
-use std::ffi::CStr;
+use std::ffi::{c_void, CStr};
 use std::ptr::NonNull;
 
 use allocator_api2::alloc::Allocator;
 use anyhow::anyhow;
 use cuda_mempool::host::NumaAllocator;
-use cuda_mempool::{Device, DeviceBuffer, Error, MemPool, Result, Stream};
+use cuda_mempool::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, StatisticsAdaptor};
+use cuda_mempool::{BlockCache, Device, DeviceBuffer, Error, MemPool, Result, Stream};
 
 use crate::subject::{table, Allocate, Subject};
 
@@ -17,7 +18,14 @@ pub const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_P
 };
 
 /// All of them.
-pub const SUBJECTS: &[Subject] = &[table::<Buffer>(), table::<NumaAllocator>()];
+pub const SUBJECTS: &[Subject] = &[
+    table::<Pool>(),
+    table::<Cache<{ BlockCache::DEFAULT_CAP }>>(),
+    table::<Cache<0>>(),
+    table::<Resource<CudaAsyncMemoryResource>>(),
+    table::<Resource<StatisticsAdaptor<CudaAsyncMemoryResource>>>(),
+    table::<NumaAllocator>(),
+];
 
 /// A pool that keeps what it has, as every subject's does.
 fn pool() -> Result<MemPool> {
@@ -30,11 +38,9 @@ fn streams() -> Result<[Stream; 2]> {
     Ok([Stream::new(device)?, Stream::new(device)?])
 }
 
-pub struct Buffer {
-    pool: MemPool,
-}
+struct Pool(MemPool);
 
-impl Allocate for Buffer {
+impl Allocate for Pool {
     const NAME: &'static CStr = c"DeviceBuffer";
     const VERSION: &'static CStr = VERSION;
     const MEMORY: &'static CStr = c"device";
@@ -45,11 +51,11 @@ impl Allocate for Buffer {
     type Error = Error;
 
     fn open() -> Result<Self> {
-        Ok(Self { pool: pool()? })
+        Ok(Self(pool()?))
     }
 
     fn start(&self) -> Result<Self::Worker> {
-        Ok((self.pool.clone(), streams()?))
+        Ok((self.0.clone(), streams()?))
     }
 
     #[inline]
@@ -66,6 +72,105 @@ impl Allocate for Buffer {
     #[inline]
     fn hand_over((_, [_, other]): &Self::Worker, mut block: Self::Block) -> Result<()> {
         block.set_stream(other)
+    }
+}
+
+/// A cache for each thread, with this cap. One that keeps nothing shows what a miss costs.
+struct Cache<const CAP: usize>(MemPool);
+
+impl<const CAP: usize> Allocate for Cache<CAP> {
+    const NAME: &'static CStr = if CAP > 0 { c"BlockCache" } else { c"BlockCache that keeps nothing" };
+    const VERSION: &'static CStr = VERSION;
+    const MEMORY: &'static CStr = c"device";
+    const HANDS_OVER: bool = true;
+
+    type Worker = (BlockCache, Stream);
+    type Block = DeviceBuffer<u8>;
+    type Error = Error;
+
+    fn open() -> Result<Self> {
+        Ok(Self(pool()?))
+    }
+
+    fn start(&self) -> Result<Self::Worker> {
+        let [stream, other] = streams()?;
+        let cache = BlockCache::new(&self.0, &stream);
+        cache.set_cap(CAP);
+        Ok((cache, other))
+    }
+
+    #[inline]
+    fn alloc((cache, _): &Self::Worker, bytes: usize) -> Result<Self::Block> {
+        cache.alloc(bytes)
+    }
+
+    #[inline]
+    fn free(_: &Self::Worker, block: Self::Block) -> Result<()> {
+        drop(block);
+        Ok(())
+    }
+
+    #[inline]
+    fn hand_over((_, other): &Self::Worker, mut block: Self::Block) -> Result<()> {
+        block.set_stream(other)
+    }
+}
+
+/// A memory resource, called as RMM's are.
+struct Resource<R>(R);
+
+/// Those that are measured.
+trait Made: DeviceMemoryResource + Sync + Sized + 'static {
+    const NAME: &'static CStr;
+    fn make() -> Result<Self>;
+}
+
+impl Made for CudaAsyncMemoryResource {
+    const NAME: &'static CStr = c"CudaAsyncMemoryResource";
+
+    /// With as much from the start as RMM's have here.
+    fn make() -> Result<Self> {
+        Self::new(Some(1 << 30), None, None)
+    }
+}
+
+impl Made for StatisticsAdaptor<CudaAsyncMemoryResource> {
+    const NAME: &'static CStr = c"CudaAsyncMemoryResource with statistics";
+
+    fn make() -> Result<Self> {
+        Ok(Self::new(CudaAsyncMemoryResource::make()?))
+    }
+}
+
+impl<R: Made> Allocate for Resource<R> {
+    const NAME: &'static CStr = R::NAME;
+    const VERSION: &'static CStr = VERSION;
+    const MEMORY: &'static CStr = c"device";
+
+    type Worker = (&'static R, Stream);
+    type Block = (NonNull<c_void>, usize);
+    type Error = Error;
+
+    fn open() -> Result<Self> {
+        Ok(Self(R::make()?))
+    }
+
+    fn start(&self) -> Result<Self::Worker> {
+        let resource = std::ptr::from_ref(&self.0);
+        let [stream, _] = streams()?;
+        // SAFETY: the harness closes what was opened after all workers are finished.
+        Ok((unsafe { &*resource }, stream))
+    }
+
+    #[inline]
+    fn alloc((resource, stream): &Self::Worker, bytes: usize) -> Result<Self::Block> {
+        Ok((resource.allocate(bytes, stream)?, bytes))
+    }
+
+    #[inline]
+    fn free((resource, stream): &Self::Worker, (pointer, bytes): Self::Block) -> Result<()> {
+        // SAFETY: the block came from this resource on this stream with this length, and is given back once.
+        unsafe { resource.deallocate(pointer, bytes, stream) }
     }
 }
 
