@@ -5,6 +5,7 @@ use std::env;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-check-cfg=cfg(cuda_headers)");
+    println!("cargo:rustc-check-cfg=cfg(raw_c)");
 
     // The versions that the bindings have reached, under the names that cuda-mempool-sys itself uses.
     for version in list("KNOWN") {
@@ -21,10 +22,21 @@ fn main() {
         println!("cargo:rerun-if-changed=tests/c");
         cc::Build::new()
             .include(".")
-            .include(include)
+            .include(&include)
             .file("tests/c/constants.c")
             .warnings_into_errors(true)
             .compile("cuda_mempool_tests_c");
+
+        // What calls the runtime needs it at link time.
+        if metadata("LINK").is_some_and(|link| link != "dlopen") {
+            println!("cargo:rustc-cfg=raw_c");
+            println!("cargo:rerun-if-changed=benches/compare");
+            cc::Build::new()
+                .include(include)
+                .file("benches/compare/raw.c")
+                .warnings_into_errors(true)
+                .compile("cuda_mempool_raw_c");
+        }
     }
 }
 

@@ -69,7 +69,7 @@ fn generate(cuda: &Cuda, more: &[String]) -> Result<String> {
 }
 
 /// The C compiler's own headers (`limits.h` and kin), which a libclang without its own lacks.
-fn compiler_headers() -> Result<PathBuf> {
+pub fn compiler_headers() -> Result<PathBuf> {
     let output =
         Command::new("cc").arg("-print-file-name=include").output().context("cannot start cc: install a C compiler")?;
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::bench;
 use crate::cargo::{self, Link};
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
@@ -19,6 +20,7 @@ const TESTS: &[&str] = &[
     "cache",
     "resource",
     "rmm",
+    "ipc",
 ];
 
 /// What the target machine runs.
@@ -60,6 +62,7 @@ pub fn run() -> Result<PathBuf> {
             }
         }
     }
+    bench::build(&folder.join("bench"))?;
     for (name, text) in SCRIPTS {
         let script = folder.join(name);
         fs::write(&script, text)?;
@@ -76,12 +79,12 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 #[cfg(unix)]
-fn make_executable(path: &Path) -> Result<()> {
+pub fn make_executable(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 #[cfg(not(unix))]
-fn make_executable(_path: &Path) -> Result<()> {
+pub fn make_executable(_path: &Path) -> Result<()> {
     Ok(())
 }

@@ -12,9 +12,9 @@ pub struct Cuda {
     pub major: u32,
     pub minor: u32,
     /// Version of `nvidia-cuda-runtime…`.
-    runtime: &'static str,
+    pub runtime: &'static str,
     /// Version of the package that carries the `crt/` headers.
-    crt: &'static str,
+    pub crt: &'static str,
 }
 
 /// Every supported version, oldest first. Supporting a new one is one line here and `cargo xtask bindings`.
@@ -82,7 +82,7 @@ pub fn folder() -> PathBuf {
 }
 
 /// The folder `<name>` there, with what `members` matches (and names, by its group) of each package in it.
-fn unpacked(name: &str, packages: &[(&str, &str)]) -> Result<PathBuf> {
+pub fn unpacked(name: &str, packages: &[(&str, &str)]) -> Result<PathBuf> {
     let wheels = folder();
     let folder = wheels.join(name);
     if folder.exists() {
