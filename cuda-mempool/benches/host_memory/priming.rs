@@ -9,7 +9,7 @@ use cuda_mempool::host::NumaAllocator;
 use cuda_mempool::sys::{cudaFreeAsync, cudaMallocFromPoolAsync, cudaStreamSynchronize};
 use cuda_mempool::{Access, Device, Location, MemPool, Result, Stream};
 
-use crate::measure::{interleave, report, since, time, Aim};
+use crate::measure::{interleave, report, since, time};
 use crate::raw::{check, HostMemory};
 use crate::MIB;
 
@@ -17,7 +17,7 @@ pub fn run(device: Device, bytes: usize) -> Result<()> {
     let most = thread::available_parallelism().map_or(1, usize::from);
     println!("getting {} MiB from the system, with {most} CPUs", bytes / MIB);
     let [ours, registered] = interleave(5, [&|| prime(device, bytes), &|| host_alloc(bytes)]);
-    report("prime beside cudaHostAlloc", ours, registered, Aim::Faster(5.0));
+    report("prime beside cudaHostAlloc", ours, registered, 5.0);
 
     println!("  by raw calls (for each phase: the fastest, the median and the slowest of the threads)");
     let as_prime =
