@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cargo::{self, Link};
+use crate::wheels;
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] = &["conformance"];
+const TESTS: &[&str] = &["conformance", "c_side"];
 
 /// What the target machine runs.
 const RUN: &str = include_str!("bundle/run.sh");
@@ -28,6 +29,8 @@ pub fn run() -> Result<PathBuf> {
         let mut benches = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--benches"]);
         for command in [&mut tests, &mut examples, &mut benches] {
             link.apply(command)?;
+            // For the C side, which wants headers where Rust does not.
+            command.env("CUDA_HOME", wheels::cuda(13, 0).root()?);
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
             command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");

@@ -74,7 +74,7 @@ fn suites() -> Result<()> {
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;
-        sim::apply(&mut test, link)?;
+        sim::apply_to_build(&mut test)?;
         test.env("CUDA_MEMPOOL_TEST_WHEELS", wheels::folder());
         cargo::run(&mut test).with_context(|| format!("link kind {}", link.name()))?;
     }
