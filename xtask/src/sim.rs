@@ -23,7 +23,8 @@ pub fn apply(command: &mut Command) -> Result<()> {
 /// As [`apply`], and has what it builds linked with the simulated runtime, in every link kind and in the C side too.
 pub fn apply_to_build(command: &mut Command) -> Result<()> {
     let toolkit = toolkit()?;
-    command.env("LD_LIBRARY_PATH", with_first(&toolkit.join("lib"))?).env("CUDA_HOME", toolkit);
+    command.env("LD_LIBRARY_PATH", with_first(&toolkit.join("lib"))?);
+    command.env("CUDA_HOME", &toolkit).env("CUDA_MEMPOOL_TEST_SIM", &toolkit);
     apply(command)
 }
 

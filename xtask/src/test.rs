@@ -71,6 +71,7 @@ fn suites() -> Result<()> {
     for cuda in wheels::SUPPORTED {
         cuda.root()?;
     }
+    wheels::nvcc()?;
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;
