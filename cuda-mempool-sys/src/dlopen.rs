@@ -102,7 +102,8 @@ pub unsafe extern "C" fn cudaPointerGetAttributes(
         rest: [u64; 32],
     }
     if attributes.is_null() {
-        return cudaError_t::cudaErrorInvalidValue;
+        // SAFETY: the runtime refuses a null pointer.
+        return unsafe { crate::bindings::cudaPointerGetAttributes(attributes, ptr) };
     }
     let mut room = Room { attributes: Default::default(), rest: [0; 32] };
     // SAFETY: the pointer may be any, and the room holds what the runtime writes.
@@ -149,13 +150,19 @@ fn first_of(candidates: impl IntoIterator<Item = Candidate>, chosen_by_env: bool
         };
         // SAFETY: the initialisers of a CUDA runtime have no requirement. That the file is one is the word of its
         // name or of the user.
-        let opened = unsafe { Library::new(&path) }.map_err(|e| e.to_string());
+        let opened = unsafe { Library::new(&path) }.map_err(|e| reason(&path, &e.to_string()));
         match opened.and_then(accepted) {
             Ok(loaded) => return Ok(loaded),
             Err(why) => tried.push((path, why)),
         }
     }
     Err(LoadError { tried, chosen_by_env })
+}
+
+/// The loader's words, without the name that most of them begin with.
+fn reason(path: &Path, words: &str) -> String {
+    let name = path.display().to_string();
+    words.strip_prefix(&name).map_or(words, |rest| rest.trim_start_matches(": ")).to_owned()
 }
 
 /// A runtime that another part of the program has loaded: to share it is better than to bring a second one.

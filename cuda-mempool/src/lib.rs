@@ -30,9 +30,8 @@
 //!   device 0, and newer drivers make its context then.
 //! - An [`Error`] names the C function, and the thread's last error is clear after it.
 //! - In a forked child dropping does nothing. A child made by bare `clone` calls, past `fork`, cannot be told apart.
-#![cfg_attr(docsrs, feature(doc_cfg))]
-#![warn(missing_docs, unreachable_pub)]
-#![deny(unsafe_op_in_unsafe_fn)]
+#![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+#![warn(unreachable_pub)]
 
 mod buffer;
 mod current;
@@ -43,6 +42,8 @@ mod event;
 pub mod example;
 mod graph_memory;
 pub mod guide;
+#[cfg(doctest)]
+mod must_not_compile;
 mod pool;
 mod stream;
 mod support;

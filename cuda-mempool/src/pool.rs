@@ -110,10 +110,8 @@ impl MemPool {
     pub fn close(self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };
         let inner = ManuallyDrop::new(inner);
-        teardown::try_release("cudaMemPoolDestroy", || inner.destroy()).map_err(|error| {
-            let inner = ManuallyDrop::into_inner(inner);
-            (Self::from_parts(inner.raw, inner.location, inner.owned), error)
-        })
+        teardown::try_release("cudaMemPoolDestroy", || inner.destroy())
+            .map_err(|error| (Self::from_parts(inner.raw, inner.location, inner.owned), error))
     }
 
     /// Where its memory lies.

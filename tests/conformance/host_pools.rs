@@ -22,18 +22,18 @@ fn pools() -> Result<[Pool; 2], Skip> {
 }
 
 /// The bytes of a block of `SIZE`, which no stream must be using.
-fn bytes<'m>(memory: &'m Memory<'_>) -> &'m mut [u8] {
-    // SAFETY: host memory of that size; the facts look at it between synchronisations and keep one view at a time.
+fn bytes<'m>(memory: &'m mut Memory<'_>) -> &'m mut [u8] {
+    // SAFETY: host memory of that size; the facts look at it between synchronisations only.
     unsafe { std::slice::from_raw_parts_mut(memory.ptr().cast(), SIZE) }
 }
 
 fn processor_writes_and_reads_after_a_synchronisation() -> Outcome {
     let stream = Stream::new();
     for pool in pools()? {
-        let memory = pool.alloc(SIZE, &stream);
+        let mut memory = pool.alloc(SIZE, &stream);
         stream.synchronize();
-        bytes(&memory).fill(7);
-        assert!(bytes(&memory).iter().all(|byte| *byte == 7));
+        bytes(&mut memory).fill(7);
+        assert!(bytes(&mut memory).iter().all(|byte| *byte == 7));
         memory.free();
         stream.synchronize();
     }
@@ -44,16 +44,16 @@ fn copies_reach_it_without_a_grant() -> Outcome {
     let stream = Stream::new();
     let device = Malloced::new(SIZE);
     for pool in pools()? {
-        let memory = pool.alloc(SIZE, &stream);
+        let mut memory = pool.alloc(SIZE, &stream);
         stream.synchronize();
-        bytes(&memory).fill(1);
+        bytes(&mut memory).fill(1);
         let any = cudaMemcpyKind::cudaMemcpyDefault;
         ok!(cudaMemcpyAsync(device.ptr(), memory.ptr(), SIZE, any, stream.raw()));
         stream.synchronize();
-        bytes(&memory).fill(2);
+        bytes(&mut memory).fill(2);
         ok!(cudaMemcpyAsync(memory.ptr(), device.ptr(), SIZE, any, stream.raw()));
         stream.synchronize();
-        assert!(bytes(&memory).iter().all(|byte| *byte == 1), "there and back");
+        assert!(bytes(&mut memory).iter().all(|byte| *byte == 1), "there and back");
         let mut back = vec![0u8; SIZE];
         let to = back.as_mut_ptr().cast();
         ok!(cudaMemcpyAsync(to, memory.ptr(), SIZE, any, stream.raw()));
@@ -66,12 +66,12 @@ fn copies_reach_it_without_a_grant() -> Outcome {
 fn memset_without_a_grant_is_refused_at_the_call() -> Outcome {
     let stream = Stream::new();
     for pool in pools()? {
-        let memory = pool.alloc(SIZE, &stream);
+        let mut memory = pool.alloc(SIZE, &stream);
         stream.synchronize();
-        bytes(&memory).fill(7);
+        bytes(&mut memory).fill(7);
         answers!(cudaMemsetAsync(memory.ptr(), 1, SIZE, stream.raw()) => cudaErrorInvalidValue);
         stream.synchronize();
-        assert!(bytes(&memory).iter().all(|byte| *byte == 7));
+        assert!(bytes(&mut memory).iter().all(|byte| *byte == 7));
     }
     Ok(())
 }
@@ -80,16 +80,16 @@ fn kernel_with_a_grant_writes_it() -> Outcome {
     let kernels = machine::kernels()?;
     let stream = Stream::new();
     for pool in pools()? {
-        let memory = pool.alloc(SIZE, &stream);
+        let mut memory = pool.alloc(SIZE, &stream);
         pool.grant(0);
         // SAFETY: memory of that size, allocated on the same stream, which the device may write.
         unsafe { kernels.fill(stream.raw(), memory.ptr().cast(), SIZE as u64 / 4, 0x0505_0505) }?;
         stream.synchronize();
-        assert!(bytes(&memory).iter().all(|byte| *byte == 5));
+        assert!(bytes(&mut memory).iter().all(|byte| *byte == 5));
         // SAFETY: as above.
         unsafe { kernels.increment(stream.raw(), memory.ptr().cast(), SIZE as u64 / 4) }?;
         stream.synchronize();
-        assert_eq!(bytes(&memory)[..4], 0x0505_0506_u32.to_ne_bytes());
+        assert_eq!(bytes(&mut memory)[..4], 0x0505_0506_u32.to_ne_bytes());
     }
     Ok(())
 }
@@ -120,13 +120,13 @@ fn statistics_are_those_of_any_pool() -> Outcome {
     Ok(())
 }
 
-/// Where the pages lie, as the kernel tells it.
+/// What the mapping is, as the kernel tells it.
 fn placement() -> Outcome {
     let stream = Stream::new();
     for (what, pool) in ["host", "host-NUMA"].into_iter().zip(pools()?) {
-        let memory = pool.alloc(MIB, &stream);
+        let mut memory = pool.alloc(MIB, &stream);
         stream.synchronize();
-        bytes(&memory).fill(1);
+        bytes(&mut memory).fill(1);
         let address = memory.ptr() as usize;
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let line = maps.lines().find(|line| {
@@ -134,7 +134,8 @@ fn placement() -> Outcome {
             let parsed = range.map(|(from, to)| (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16)));
             matches!(parsed, Some((Ok(from), Ok(to))) if (from..to).contains(&address))
         });
-        say!("{what}: {address:#x} in {line:?}, reserved {}", pool.reserved());
+        let file = line.and_then(|line| line.split_whitespace().nth(5));
+        say!("{what}: mapped {}, of file {file:?}, reserved {}", line.is_some(), pool.reserved());
     }
     Ok(())
 }
@@ -162,13 +163,13 @@ fn managed_memory() -> Outcome {
     let stream = Stream::new();
     for (what, location) in [("none", cudaMemLocation::none()), ("device 0", cudaMemLocation::device(0))] {
         let pool = Pool::create(&cudaMemPoolProps::new(MANAGED, location, NO_HANDLE));
-        let memory = pool.alloc(SIZE, &stream);
+        let mut memory = pool.alloc(SIZE, &stream);
         stream.synchronize();
         say!("{what}: reserved {}, used {}", pool.reserved(), pool.used());
-        bytes(&memory).fill(3);
+        bytes(&mut memory).fill(3);
         say!("    memset: {}", name(ask!(cudaMemsetAsync(memory.ptr(), 4, SIZE, stream.raw()))));
         stream.synchronize();
-        say!("    first byte {}", bytes(&memory)[0]);
+        say!("    first byte {}", bytes(&mut memory)[0]);
         say!("    free: {}", name(ask!(cudaFreeAsync(memory.release(), stream.raw()))));
         stream.synchronize();
         say!("    after: reserved {}, used {}", pool.reserved(), pool.used());

@@ -7,6 +7,7 @@
 //! The facts were measured on an H200, driver 580.159, CUDA 13.0.
 
 use std::env;
+use std::panic;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -17,10 +18,14 @@ mod support;
 mod access;
 mod allocation;
 mod capture;
+mod default_pools;
 mod default_streams;
 mod device;
+mod fork_and_exit;
+mod free;
 mod graph_memory;
 mod host_pools;
+mod ipc;
 mod last_error;
 mod peers;
 mod pointer_attributes;
@@ -43,7 +48,9 @@ use support::watchdog::Watchdog;
 const AREAS: &[Area] = &[
     device::AREA,
     pool_creation::AREA,
+    default_pools::AREA,
     allocation::AREA,
+    free::AREA,
     thresholds::AREA,
     pool_lifetime::AREA,
     reuse::AREA,
@@ -56,10 +63,18 @@ const AREAS: &[Area] = &[
     streams::AREA,
     default_streams::AREA,
     last_error::AREA,
+    ipc::handles::AREA,
+    ipc::pointers::AREA,
+    ipc::events::AREA,
+    ipc::legacy::AREA,
+    ipc::semaphores::AREA,
+    ipc::death::AREA,
+    fork_and_exit::AREA,
 ];
 
 /// How long one fact may take, its peers included.
 const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_FOR_AN_ANSWER: Duration = Duration::from_secs(8);
 
 fn main() {
     child::play_role(AREAS);
@@ -74,26 +89,28 @@ fn main() {
 }
 
 fn tests_of(area: &'static Area) -> impl Iterator<Item = Trial> {
-    let here = area.facts.iter().map(move |&(name, fact)| test(area, name, fact));
-    let elsewhere =
-        area.isolated.iter().map(move |&(name, _)| test(area, name, move || Peer::start(area, name).finish()));
-    here.chain(elsewhere)
+    let elsewhere = move |name| Peer::start(area, name).finish();
+    let facts = area.facts.iter().map(move |&(name, fact)| {
+        // What one fact may have spoilt must not fail the others.
+        test(area, name, move || if machine::is_usable() { fact() } else { elsewhere(name) })
+    });
+    let isolated = area.isolated.iter().map(move |&(name, _)| test(area, name, move || elsewhere(name)));
+    facts.chain(isolated)
 }
 
 fn test(area: &Area, name: &str, fact: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     let name = area.full_name(name);
     Trial::ignorable_test(name.clone(), move || {
         let _watchdog = Watchdog::new(&name, PATIENCE);
-        if let Err(Skip(reason)) = machine::has_a_device() {
-            return if env::var_os("CUDA_MEMPOOL_REQUIRE_DEVICE").is_some_and(|value| value == "1") {
+        match machine::has_a_device() {
+            Err(Skip(reason)) if env::var_os("CUDA_MEMPOOL_REQUIRE_DEVICE").is_some_and(|value| value == "1") => {
                 Err(Failed::from(reason))
-            } else {
-                Ok(Completion::ignored_with(reason))
-            };
-        }
-        match fact() {
-            Ok(()) => Ok(Completion::Completed),
+            }
             Err(Skip(reason)) => Ok(Completion::ignored_with(reason)),
+            Ok(()) => match fact() {
+                Ok(()) => Ok(Completion::Completed),
+                Err(Skip(reason)) => Ok(Completion::ignored_with(reason)),
+            },
         }
     })
 }
@@ -107,9 +124,15 @@ fn answer_questions(filter: &str) {
         let wanted = |(name, _): &&Named<_>| area.full_name(name).contains(filter);
         for (name, _) in area.questions.iter().filter(wanted) {
             println!("{}", area.full_name(name));
-            let asked = std::panic::catch_unwind(|| Peer::start(area, name).finish());
-            if let Ok(Err(Skip(reason))) = asked {
-                println!("    not asked: {reason}");
+            let asked = panic::catch_unwind(|| {
+                let peer = Peer::start(area, name);
+                peer.link.set_patience(PATIENCE_FOR_AN_ANSWER);
+                peer.finish()
+            });
+            match asked {
+                Ok(Ok(())) => {}
+                Ok(Err(Skip(reason))) => println!("    not asked: {reason}"),
+                Err(panic) => println!("    no further: {}", child::message(panic)),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `cudaPointerGetAttributes`, and the driver's range of a pointer.
 
-use crate::driver::{entry_point, CuResult};
+use crate::driver::{entry_point, CuResult, CUDA_SUCCESS};
 use crate::support::answer::name;
 use crate::support::prelude::*;
 
@@ -53,7 +53,7 @@ pub fn driver_attribute(attribute: u32, pointer: *mut c_void) -> Result<(CuResul
 pub fn range(pointer: *mut c_void) -> Result<(u64, u64), Skip> {
     let (size_answer, size) = driver_attribute(RANGE_SIZE, pointer)?;
     let (start_answer, start) = driver_attribute(RANGE_START, pointer)?;
-    assert_eq!((size_answer, start_answer), (CuResult(0), CuResult(0)));
+    assert_eq!((size_answer, start_answer), (CUDA_SUCCESS, CUDA_SUCCESS));
     Ok((size, start))
 }
 
@@ -150,9 +150,13 @@ fn range_of_other_memory() -> Outcome {
     ] {
         let (size, start) = (driver_attribute(RANGE_SIZE, pointer)?, driver_attribute(RANGE_START, pointer)?);
         let handle = driver_attribute(MEMPOOL_HANDLE, pointer)?;
-        let offset = (pointer as u64).wrapping_sub(start.1);
-        let own = handle.1 == pool.raw() as u64;
-        say!("{what}: size {size:?}, start {:?} {offset} before; pool {:?}, its own {own}", start.0, handle.0);
+        say!("{what}: size {size:?}, start {:?}, pool {:?}", start.0, handle.0);
+        if start.0 == CUDA_SUCCESS {
+            say!("    {} bytes after the start", (pointer as u64).wrapping_sub(start.1));
+        }
+        if handle.0 == CUDA_SUCCESS {
+            say!("    of the pool it came from: {}, of none: {}", handle.1 == pool.raw() as u64, handle.1 == 0);
+        }
     }
     Ok(())
 }

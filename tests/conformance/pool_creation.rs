@@ -3,7 +3,6 @@
 use std::mem::size_of;
 
 use crate::support::answer::name;
-use crate::support::pool::attribute_of;
 use crate::support::prelude::*;
 
 area! {
@@ -29,14 +28,14 @@ area! {
         size_of_properties,
         new_pool_allows_all_reuse_and_keeps_nothing,
         newer_attributes_are_unknown_to_an_older_driver,
+        no_pool_of_an_unknown_kind_or_place,
+        no_host_pool_with_fabric_handle,
+        host_numa_pool_with_fabric_handle,
+        number_of_the_host_is_ignored,
+        max_size_is_filled_by_steps,
+        null_arguments_are_refused,
     ],
-    isolated: [
-        default_pool_of_the_host,
-        default_pool_of_a_numa_node,
-        default_managed_pool_of_a_device,
-        default_pool_is_the_current_one_at_first,
-    ],
-    questions: [odd_properties, null_arguments, max_size_and_large_blocks, default_pools],
+    questions: [odd_properties],
 }
 
 fn device(ordinal: i32, handles: cudaMemAllocationHandleType) -> cudaMemPoolProps {
@@ -234,159 +233,87 @@ fn newer_attributes_are_unknown_to_an_older_driver() -> Outcome {
     Ok(())
 }
 
-/// The default pool of a location: missing in bindings or runtimes older than 13.0.
-#[cfg(cuda_since_13_0)]
-fn default_pool(mut location: cudaMemLocation, kind: cudaMemAllocationType) -> Result<cudaMemPool_t, Skip> {
-    if machine::runtime_version() < 13000 || machine::driver_version() < 13000 {
-        return Skip::because("cudaMemGetDefaultMemPool needs CUDA 13.0");
-    }
-    let mut pool = null_mut();
-    ok!(cudaMemGetDefaultMemPool(&mut pool, &mut location, kind));
-    assert!(!pool.is_null());
-    Ok(pool)
+fn no_pool_of_an_unknown_kind_or_place() -> Outcome {
+    is_refused(&cudaMemPoolProps::new(cudaMemAllocationType(0), cudaMemLocation::device(0), NO_HANDLE));
+    is_refused(&cudaMemPoolProps::new(PINNED, cudaMemLocation::none(), NO_HANDLE));
+    is_refused(&device(-1, NO_HANDLE));
+    is_refused(&cudaMemPoolProps::new(PINNED, cudaMemLocation::host_numa(-1), NO_HANDLE));
+    Ok(())
 }
 
-#[cfg(not(cuda_since_13_0))]
-fn default_pool(_: cudaMemLocation, _: cudaMemAllocationType) -> Result<cudaMemPool_t, Skip> {
-    Skip::because("these bindings lack cudaMemGetDefaultMemPool")
+fn no_host_pool_with_fabric_handle() -> Outcome {
+    is_refused(&cudaMemPoolProps::new(PINNED, cudaMemLocation::host(), FABRIC));
+    Ok(())
 }
 
-fn default_pool_of_the_host() -> Outcome {
+fn host_numa_pool_with_fabric_handle() -> Outcome {
+    shares_by_fabric()?;
+    Pool::host_numa(FABRIC)?;
+    Ok(())
+}
+
+fn number_of_the_host_is_ignored() -> Outcome {
     machine::has_host_pools()?;
-    let pool = default_pool(cudaMemLocation::host(), PINNED)?;
-    assert_eq!(attribute_of(pool, USED), 0);
+    let host = cudaMemLocation::new(cudaMemLocation::host().type_, 5);
+    Pool::create(&cudaMemPoolProps::new(PINNED, host, NO_HANDLE));
     Ok(())
 }
 
-fn default_pool_of_a_numa_node() -> Outcome {
-    let node = machine::host_numa_node()?;
-    let pool = default_pool(cudaMemLocation::host_numa(node), PINNED)?;
-    assert_eq!(attribute_of(pool, USED), 0);
+/// With room for two steps, a block that does not fit in what is left does not take it.
+fn max_size_is_filled_by_steps() -> Outcome {
+    has_max_size()?;
+    let stream = Stream::new();
+    let pool = Pool::device_up_to(2 * STEP as usize);
+    let _first = pool.alloc(32 * MIB, &stream);
+    assert_eq!(pool.reserved(), STEP);
+    let mut pointer = null_mut();
+    for mib in [48, 128] {
+        answers!(
+            cudaMallocFromPoolAsync(&mut pointer, mib * MIB, pool.raw(), stream.raw()) => cudaErrorMemoryAllocation
+        );
+        assert_eq!(pool.reserved(), STEP);
+    }
+    let _second = pool.alloc(16 * MIB, &stream);
+    assert_eq!(pool.reserved(), 2 * STEP);
+    let _third = pool.alloc(16 * MIB, &stream);
+    answers!(cudaMallocFromPoolAsync(&mut pointer, 16 * MIB, pool.raw(), stream.raw()) => cudaErrorMemoryAllocation);
+    assert_eq!((pool.reserved(), pool.used()), (2 * STEP, 2 * STEP));
     Ok(())
 }
 
-fn default_managed_pool_of_a_device() -> Outcome {
-    machine::has_managed_pools()?;
-    let pool = default_pool(cudaMemLocation::device(0), MANAGED)?;
-    assert_eq!(attribute_of(pool, USED), 0);
-    Ok(())
-}
-
-fn default_pool_is_the_current_one_at_first() -> Outcome {
-    let (mut default, mut current) = (null_mut(), null_mut());
-    ok!(cudaDeviceGetDefaultMemPool(&mut default, 0));
-    ok!(cudaDeviceGetMemPool(&mut current, 0));
-    assert_eq!(default, current);
+fn null_arguments_are_refused() -> Outcome {
+    let (mut pool, mut value) = (null_mut(), 0u64);
+    let out: *mut c_void = std::ptr::from_mut(&mut value).cast();
+    answers!(cudaMemPoolCreate(&mut pool, null()) => cudaErrorInvalidValue);
+    answers!(cudaMemPoolCreate(null_mut(), &device(0, NO_HANDLE)) => cudaErrorInvalidValue);
+    answers!(cudaMemPoolDestroy(null_mut()) => cudaErrorInvalidValue);
+    answers!(cudaMemPoolTrimTo(null_mut(), 0) => cudaErrorInvalidValue);
+    answers!(cudaMemPoolGetAttribute(null_mut(), USED, out) => cudaErrorInvalidValue);
+    answers!(cudaMemPoolGetAttribute(Pool::device().raw(), USED, null_mut()) => cudaErrorInvalidValue);
+    answers!(cudaDeviceGetDefaultMemPool(null_mut(), 0) => cudaErrorInvalidValue);
     Ok(())
 }
 
 fn odd_properties() -> Outcome {
-    let invalid = cudaMemAllocationType(0);
-    let none = cudaMemLocation::none();
+    let host = || cudaMemPoolProps::new(PINNED, cudaMemLocation::host(), NO_HANDLE);
+    let managed = |location| cudaMemPoolProps::new(MANAGED, location, NO_HANDLE);
     for (what, props) in [
-        ("all zero", cudaMemPoolProps::default()),
-        ("allocation type 0 on device 0", cudaMemPoolProps::new(invalid, cudaMemLocation::device(0), NO_HANDLE)),
-        ("pinned, no location", cudaMemPoolProps::new(PINNED, none, NO_HANDLE)),
-        ("pinned, device -1", device(-1, NO_HANDLE)),
-        ("pinned, host-NUMA -1", cudaMemPoolProps::new(PINNED, cudaMemLocation::host_numa(-1), NO_HANDLE)),
-        ("pinned, host with id 5", {
-            let host = cudaMemLocation::new(cudaMemLocation::host().type_, 5);
-            cudaMemPoolProps::new(PINNED, host, NO_HANDLE)
-        }),
-        ("pinned, host, fabric", cudaMemPoolProps::new(PINNED, cudaMemLocation::host(), FABRIC)),
-        ("pinned, host-NUMA 0, fabric", cudaMemPoolProps::new(PINNED, cudaMemLocation::host_numa(0), FABRIC)),
-        ("managed, host", cudaMemPoolProps::new(MANAGED, cudaMemLocation::host(), NO_HANDLE)),
-        ("managed, host-NUMA 0", cudaMemPoolProps::new(MANAGED, cudaMemLocation::host_numa(0), NO_HANDLE)),
+        ("managed, host", managed(cudaMemLocation::host())),
+        ("managed, host-NUMA 0", managed(cudaMemLocation::host_numa(0))),
+        ("managed, device 77", managed(cudaMemLocation::device(NO_DEVICE))),
         ("managed, device 0, fd", cudaMemPoolProps::new(MANAGED, cudaMemLocation::device(0), FD)),
-        (
-            "managed, device 0, maxSize 1 MiB",
-            cudaMemPoolProps::new(MANAGED, cudaMemLocation::device(0), NO_HANDLE).with_max_size(MIB),
-        ),
-        ("host, maxSize 1 MiB", {
-            cudaMemPoolProps::new(PINNED, cudaMemLocation::host(), NO_HANDLE).with_max_size(MIB)
-        }),
-        ("device 0, maxSize usize::MAX", device(0, NO_HANDLE).with_max_size(usize::MAX)),
-        ("device 0, maxSize 1 TiB", device(0, NO_HANDLE).with_max_size(1 << 40)),
+        ("managed, device 0, maxSize 1 MiB", managed(cudaMemLocation::device(0)).with_max_size(MIB)),
+        ("host, maxSize 1 MiB", host().with_max_size(MIB)),
+        ("host, usage 2", host().with_usage(2)),
         ("device 0, handle type 16", device(0, cudaMemAllocationHandleType(16))),
         ("device 0, handle type 4 (Win32Kmt)", device(0, cudaMemAllocationHandleType(4))),
         ("device 0, usage 1", device(0, NO_HANDLE).with_usage(1)),
         ("device 0, usage 2 (decompression)", device(0, NO_HANDLE).with_usage(2)),
         ("device 0, win32 attributes", device(0, NO_HANDLE).with_win32_security_attributes(0x1000 as *mut c_void)),
+        ("device 0, maxSize 1 TiB", device(0, NO_HANDLE).with_max_size(1 << 40)),
     ] {
         let mut pool = null_mut();
         say!("{what}: {}", name(ask!(cudaMemPoolCreate(&mut pool, &props))));
     }
     Ok(())
-}
-
-fn null_arguments() -> Outcome {
-    let props = device(0, NO_HANDLE);
-    let mut pool = null_mut();
-    say!("null properties: {}", name(ask!(cudaMemPoolCreate(&mut pool, null()))));
-    say!("null out pointer: {}", name(ask!(cudaMemPoolCreate(null_mut(), &props))));
-    say!("destroy null: {}", name(ask!(cudaMemPoolDestroy(null_mut()))));
-    say!("trim null: {}", name(ask!(cudaMemPoolTrimTo(null_mut(), 0))));
-    let mut value = 0u64;
-    let out = std::ptr::from_mut(&mut value).cast();
-    say!("attribute of null: {}", name(ask!(cudaMemPoolGetAttribute(null_mut(), USED, out))));
-    let pool = Pool::device();
-    say!("attribute to null: {}", name(ask!(cudaMemPoolGetAttribute(pool.raw(), USED, null_mut()))));
-    say!("default pool to null: {}", name(ask!(cudaDeviceGetDefaultMemPool(null_mut(), 0))));
-    let mut current = null_mut();
-    say!("default pool of device 77: {}", name(ask!(cudaDeviceGetDefaultMemPool(&mut current, NO_DEVICE))));
-    say!("current pool of device 77: {}", name(ask!(cudaDeviceGetMemPool(&mut current, NO_DEVICE))));
-    Ok(())
-}
-
-/// With room for 64 MiB: 32, 48 and 128 MiB in turn.
-fn max_size_and_large_blocks() -> Outcome {
-    let stream = Stream::new();
-    let pool = Pool::device_up_to(64 * MIB);
-    for mib in [32, 48, 128, 16, 16, 16] {
-        let mut block = null_mut();
-        let answer = ask!(cudaMallocFromPoolAsync(&mut block, mib * MIB, pool.raw(), stream.raw()));
-        say!("{mib} MiB: {}, reserved {}, used {}", name(answer), pool.reserved(), pool.used());
-    }
-    Ok(())
-}
-
-#[cfg(cuda_since_13_0)]
-fn default_pools() -> Outcome {
-    let mut of_device = null_mut();
-    ok!(cudaDeviceGetDefaultMemPool(&mut of_device, 0));
-    for (what, mut location, kind) in [
-        ("device 0, pinned", cudaMemLocation::device(0), PINNED),
-        ("host, pinned", cudaMemLocation::host(), PINNED),
-        ("host-NUMA 0, pinned", cudaMemLocation::host_numa(0), PINNED),
-        ("host-NUMA 999, pinned", cudaMemLocation::host_numa(NO_NODE), PINNED),
-        ("device 0, managed", cudaMemLocation::device(0), MANAGED),
-        ("none, managed", cudaMemLocation::none(), MANAGED),
-        ("host, managed", cudaMemLocation::host(), MANAGED),
-        ("device 77, pinned", cudaMemLocation::device(NO_DEVICE), PINNED),
-    ] {
-        let (mut default, mut current) = (null_mut(), null_mut());
-        let answer = ask!(cudaMemGetDefaultMemPool(&mut default, &mut location, kind));
-        let now = ask!(cudaMemGetMemPool(&mut current, &mut location, kind));
-        say!(
-            "{what}: default {}, the device's own: {}; current {}, the same: {}",
-            name(answer),
-            default == of_device,
-            name(now),
-            default == current
-        );
-        if answer == cudaError_t::cudaSuccess {
-            say!("    set to itself: {}", name(ask!(cudaMemSetMemPool(&mut location, kind, default))));
-            say!("    set to null: {}", name(ask!(cudaMemSetMemPool(&mut location, kind, null_mut()))));
-            let mut threshold = 7u64;
-            let out = std::ptr::from_mut(&mut threshold).cast();
-            let answer = ask!(cudaMemPoolGetAttribute(default, RELEASE_THRESHOLD, out));
-            say!("    release threshold: {}, {threshold}", name(answer));
-        }
-    }
-    Ok(())
-}
-
-#[cfg(not(cuda_since_13_0))]
-fn default_pools() -> Outcome {
-    Skip::because("these bindings lack cudaMemGetDefaultMemPool")
 }

@@ -157,12 +157,7 @@ impl MemPoolBuilder {
         let feature = self.location.feature();
         match self.location {
             Location::Device(device) | Location::ManagedOn(device) => device.require(feature, FUNCTION)?,
-            Location::Host | Location::HostNuma(_) | Location::Managed => {
-                let mut answers = Device::all()?.map(|device| device.supports(feature));
-                if answers.try_fold(true, |none, answer| Ok::<_, Error>(none && answer? == Support::No))? {
-                    Device::current()?.require(feature, FUNCTION)?;
-                }
-            }
+            Location::Host | Location::HostNuma(_) | Location::Managed => some_device_has(feature)?,
         }
         if let Location::Device(device) = self.location {
             let wanted = [
@@ -210,6 +205,18 @@ impl MemPoolBuilder {
 }
 
 const FUNCTION: &str = "cudaMemPoolCreate";
+
+/// Refuses when all devices say no. One that allocates is asked again at each allocation.
+fn some_device_has(feature: Feature) -> Result<()> {
+    let mut refusal = Ok(());
+    for device in Device::all()? {
+        if device.supports(feature)? != Support::No {
+            return Ok(());
+        }
+        refusal = device.require(feature, FUNCTION);
+    }
+    refusal
+}
 
 /// `cudaMemPoolCreateUsageHwDecompress`, which the headers name from 12.8 on.
 const HW_DECOMPRESS: u16 = 2;

@@ -22,7 +22,7 @@ macro_rules! cu {
 macro_rules! answers {
     ($function:ident($($argument:expr),* $(,)?) => $($expected:ident)|+) => {
         $crate::support::answer::check(
-            stringify!($function($($argument),*)),
+            concat!(stringify!($function), "(", stringify!($($argument),*), ")"),
             cu!($function($($argument),*)),
             &[$(cuda_mempool_sys::cudaError_t::$expected),+],
         )

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::env;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -30,7 +31,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts a process for a role or an isolated fact of an area.
+    /// Starts a process for a role, a fact or a question of an area.
     pub fn start(area: &Area, role: &str) -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         // The child's end of the socket is its standard input: no descriptor number to agree on.
@@ -45,15 +46,18 @@ impl Peer {
 
     /// Waits for the end of the role, and passes on its failure or why it had to be skipped.
     pub fn finish(mut self) -> Outcome {
-        let verdict = self.link.try_receive();
-        let status = self.exit();
-        let Ok(verdict) = verdict else { panic!("the peer ended without a word: {status}") };
-        let text = self.link.try_receive().map(|text| String::from_utf8_lossy(&text).into_owned());
-        let text = text.unwrap_or_default();
+        let verdict = match self.link.try_receive() {
+            Ok(verdict) => verdict,
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => panic!("the peer has died: {}", self.exit()),
+            Err(error) => panic!("the peer is stuck: {error}"),
+        };
+        let text = self.link.try_receive().unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
         if verdict == SKIPPED {
             return Skip::because(text);
         }
         assert!(verdict == PASSED, "in the peer: {text}");
+        let status = self.exit();
         assert!(status.success(), "the peer had done its part, but ended badly: {status}");
         Ok(())
     }
@@ -129,7 +133,9 @@ fn play(areas: &[Area], wanted: &str, link: &mut Link) -> Outcome {
             role(link);
             return Ok(());
         }
-        if let Some((_, fact)) = area.isolated.iter().chain(area.questions).find(|(name, _)| is_wanted(name)) {
+        if let Some((_, fact)) =
+            area.facts.iter().chain(area.isolated).chain(area.questions).find(|(name, _)| is_wanted(name))
+        {
             return fact();
         }
     }
@@ -143,7 +149,7 @@ fn end_with_parent() {
 }
 
 /// The text of a panic.
-fn message(panic: Box<dyn Any + Send>) -> String {
+pub fn message(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<String>() {
         Ok(text) => *text,
         Err(panic) => panic.downcast::<&str>().map_or_else(|_| "a panic without text".into(), |text| (*text).into()),

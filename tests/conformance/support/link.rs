@@ -7,15 +7,21 @@ use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::time::Duration;
 
-/// One end. A peer that says nothing for [`PATIENCE`] is an error, as is one that has gone.
+/// One end. A peer that says nothing for too long is an error, as is one that has gone.
 pub struct Link(UnixStream);
 
-pub const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 impl Link {
     pub fn new(socket: UnixStream) -> Self {
-        socket.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
-        Self(socket)
+        let link = Self(socket);
+        link.set_patience(PATIENCE);
+        link
+    }
+
+    /// How long the peer may say nothing.
+    pub fn set_patience(&self, patience: Duration) {
+        self.0.set_read_timeout(Some(patience)).expect("the timeout is not zero");
     }
 
     pub fn send(&mut self, bytes: &[u8]) {

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::path::Path;
+use std::ptr::null_mut;
 
 use cuda_mempool_sys::{cudaDeviceAttr, cudaError_t, cudaMemAllocationHandleType};
 
@@ -24,6 +25,11 @@ pub fn has_a_device() -> Result<(), Skip> {
         return Skip::because("no CUDA device");
     }
     Ok(())
+}
+
+/// Whether the device still works for this process: an asynchronous failure spoils it for good.
+pub fn is_usable() -> bool {
+    matches!(ask!(cudaStreamQuery(null_mut())), cudaError_t::cudaSuccess | cudaError_t::cudaErrorNotReady)
 }
 
 #[track_caller]

@@ -8,6 +8,7 @@ pub mod capture;
 pub mod child;
 pub mod gate;
 pub mod guards;
+pub mod ipc;
 pub mod link;
 pub mod machine;
 pub mod pool;

@@ -12,7 +12,7 @@ pub const MIB: usize = 1 << 20;
 pub const STEP: u64 = 32 << 20;
 
 pub const PINNED: cudaMemAllocationType = cudaMemAllocationType(1);
-pub const MANAGED: cudaMemAllocationType = cudaMemAllocationType(3);
+pub const MANAGED: cudaMemAllocationType = cudaMemAllocationType(2);
 
 pub const NO_HANDLE: cudaMemAllocationHandleType = cudaMemAllocationHandleType(0);
 pub const FD: cudaMemAllocationHandleType = cudaMemAllocationHandleType(1);

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::time::Duration;
 
 use crate::cuda::{cudaError, cudaStream_t, Function};
-use crate::leak::Live;
+pub use crate::leak::Live as cudartSimLiveObjects;
 use crate::race::Mode;
 use crate::random::Random;
 use crate::{call, exports, fault, sim, Outcome};
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn cudartSimCalls(function: *const c_char) -> u64 {
 /// # Safety
 /// `live` must be valid for a write.
 #[no_mangle]
-pub unsafe extern "C" fn cudartSimLive(live: *mut Live) -> u64 {
+pub unsafe extern "C" fn cudartSimLive(live: *mut cudartSimLiveObjects) -> u64 {
     let now = sim::lock().live();
     if !live.is_null() {
         // SAFETY: the caller's out pointer.

@@ -1,0 +1,123 @@
+//! What the safe layer does where the machine lacks something, as the simulated runtime can be told to.
+
+#[path = "safe/sim.rs"]
+#[allow(dead_code)] // Each test uses its part.
+mod sim;
+
+use std::path::Path;
+use std::process::Command;
+
+use cuda_mempool::{
+    sys, Access, Device, Error, ErrorKind, Event, Feature, HandleTypes, Location, MemPool, Result, Stream, Support,
+    Version,
+};
+use sim::must;
+
+fn stream_and_pool(device: Device) -> (Stream, MemPool) {
+    (must(Stream::new(device)), must(MemPool::builder(device).build()))
+}
+
+fn fails<T>(result: Result<T>) -> Error {
+    result.err().expect("this must fail")
+}
+
+#[test]
+fn no_bytes_take_no_call() {
+    let Some(sim) = sim::alone(1) else { return };
+    let (stream, pool) = stream_and_pool(sim::device(0));
+    let before = sim.all_calls();
+    let mut empty = must(pool.alloc_zeroed::<u64>(&stream, 0));
+    must(empty.copy_from_host(&[]));
+    must(empty.to_vec());
+    drop(must(pool.from_slice(&stream, &[(); 5])));
+    must(stream.scope(|s| {
+        let _ = s;
+        Ok(())
+    }));
+    drop(empty);
+    assert_eq!(sim.all_calls(), before + 1, "only the scope waited");
+}
+
+#[test]
+fn no_way_to_a_peer_names_both_devices() {
+    let Some(sim) = sim::alone(2) else { return };
+    let [owner, peer] = [0, 1].map(sim::device);
+    sim.set_peer_access(1, 0, false);
+    let error = fails(MemPool::builder(owner).grant(peer, Access::ReadWrite).build());
+    sim.set_peer_access(1, 0, true);
+    assert_eq!((error.kind(), error.peers()), (ErrorKind::PeerAccess, Some((peer, owner))));
+    assert!(error.to_string().contains("device 1 cannot reach the memory of device 0"), "{error}");
+}
+
+#[test]
+fn old_drivers_are_told_from_devices_that_cannot() {
+    let Some(sim) = sim::alone(1) else { return };
+    let device = sim::device(0);
+    let answers = |driver| {
+        sim.set_versions(13000, driver);
+        let features = [Feature::MemoryPools, Feature::HostNumaPools, Feature::HostPools, Feature::ManagedPools];
+        features.map(|feature| must(device.supports(feature)))
+    };
+    assert_eq!(answers(11080), [Support::Yes, Support::No, Support::No, Support::No]);
+    let error = fails(MemPool::builder(Location::HostNuma(0)).build());
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.missing().is_some_and(|what| what.contains("12.2")), "{error}");
+    let error = fails(MemPool::builder(device).handle_types(HandleTypes::FABRIC).build());
+    assert!(error.missing().is_some_and(|what| what.contains("12.4")), "{error}");
+    assert_eq!(answers(13000), [Support::Yes; 4]);
+    sim.add_fault("cudaDeviceGetAttribute#1=1");
+    assert_eq!(must(device.supports(Feature::MemoryPools)), Support::Unknown, "an unknown question is no no");
+    sim.add_fault("cudaDeviceGetAttribute#1=1");
+    must(MemPool::builder(device).build());
+}
+
+/// A runtime that has next to nothing: calls answer which function is missing, and since when it is there.
+#[test]
+fn a_missing_function_is_a_typed_error() {
+    if sys::LinkKind::CURRENT != sys::LinkKind::Dlopen {
+        eprintln!("skipped: the linker has found every function");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libcudart_poor.so");
+    build_poor_runtime(folder.path(), &library);
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "on_a_poor_runtime", "--nocapture", "--include-ignored"])
+        .env("CUDA_MEMPOOL_CUDART", &library)
+        .output()
+        .expect("the child starts");
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success());
+}
+
+fn build_poor_runtime(folder: &Path, library: &Path) {
+    const SOURCE: &str = "
+        int cudaRuntimeGetVersion(int *version) { *version = 12040; return 0; }
+        int cudaDriverGetVersion(int *version) { *version = 12040; return 0; }
+        int cudaGetDeviceCount(int *count) { *count = 1; return 0; }
+        int cudaGetLastError(void) { return 0; }
+    ";
+    let source = folder.join("poor.c");
+    std::fs::write(&source, SOURCE).expect("the source is written");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let status = Command::new(compiler).args(["-shared", "-fPIC", "-o"]).arg(library).arg(&source).status();
+    assert!(status.expect("a C compiler").success());
+}
+
+#[test]
+#[ignore = "run by the one above, on another runtime"]
+fn on_a_poor_runtime() {
+    let device = must(Device::new(0));
+    let error = fails(MemPool::default_for(Location::Host));
+    assert_eq!((error.kind(), error.function()), (ErrorKind::Unsupported, "cudaMemGetDefaultMemPool"));
+    let what = error.missing().expect("it says what is missing");
+    for part in ["runtime 12.4", "cudaMemGetDefaultMemPool", "CUDA 13.0"] {
+        assert!(what.contains(part), "{what}");
+    }
+    let error = fails(Event::new(device));
+    assert_eq!((error.kind(), error.function()), (ErrorKind::Unsupported, "cudaGetDevice"));
+    assert_eq!(error.raw(), sys::cudaError_t::cudaErrorSharedObjectSymbolNotFound);
+    assert_eq!(must(Version::of_runtime()), Version::new(12, 4));
+    // No name can be asked for: the number is in the text.
+    assert!(error.to_string().contains("cudaGetDevice"), "{error}");
+}

@@ -1,0 +1,554 @@
+//! What the safe layer promises, call by call. On the simulated runtime and on GPUs alike; what needs two devices or real
+//! kernels is skipped with a note where they are missing.
+
+#[path = "support/driver.rs"]
+#[allow(dead_code)] // What the kernels use of it.
+mod driver;
+#[path = "support/kernel.rs"]
+#[allow(dead_code)] // Two of its kernels are used here.
+mod kernel;
+#[path = "safe/sim.rs"]
+#[allow(dead_code)] // Each test uses its part.
+mod sim;
+
+use std::time::Duration;
+
+use cuda_mempool::bytemuck::{Pod, Zeroable};
+use cuda_mempool::{
+    sys, Access, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, ErrorKind, Event, HandleTypes, Location,
+    MemPool, Result, ReusePolicy, Stream, Version,
+};
+use kernel::Kernels;
+use sim::must;
+
+/// A device, or a note that the test is skipped.
+fn some_device() -> Option<Device> {
+    match Device::new(0) {
+        Ok(device) => Some(device),
+        Err(why) => {
+            assert!(std::env::var_os("CUDA_MEMPOOL_REQUIRE_DEVICE").is_none(), "{why}");
+            eprintln!("skipped, as there is no device: {why}");
+            None
+        }
+    }
+}
+
+/// Two devices that reach each other, or a note that the test is skipped.
+fn two_devices() -> Option<[Device; 2]> {
+    let first = some_device()?;
+    sim::with_devices(2);
+    let peer = must(Device::all()).find(|&peer| peer != first && must(peer.can_access(first)));
+    if peer.is_none() {
+        eprintln!("skipped: there are no two devices that reach each other");
+    }
+    Some([first, peer?])
+}
+
+fn stream_and_pool(device: Device) -> (Stream, MemPool) {
+    (must(Stream::new(device)), must(MemPool::builder(device).build()))
+}
+
+fn fails<T>(result: Result<T>) -> Error {
+    result.err().expect("this must fail")
+}
+
+#[test]
+fn no_bytes_take_no_memory() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    let mut empty = must(pool.alloc_zeroed::<u64>(&stream, 0));
+    assert_eq!(empty.as_ptr() as usize % 8, 0, "dangling, but aligned");
+    must(empty.fill(3));
+    must(empty.copy_from_host(&[]));
+    assert_eq!(must(empty.to_vec()), []);
+    let mut units = must(pool.from_slice(&stream, &[(); 5]));
+    must(units.fill(()));
+    assert_eq!((units.len(), must(units.to_vec()).len()), (5, 5));
+    let endless = must(pool.alloc::<()>(&stream, usize::MAX));
+    assert_eq!((endless.len(), endless.size_in_bytes()), (usize::MAX, 0));
+    assert_eq!(must(pool.usage()).used_high, 0);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+// SAFETY: plain bytes without padding.
+unsafe impl Zeroable for Page {}
+// SAFETY: as above.
+unsafe impl Pod for Page {}
+
+#[test]
+fn large_alignments_are_met() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    let small: Vec<_> = (0..5).map(|_| must(pool.alloc::<u8>(&stream, 1))).collect();
+    let pages: Vec<_> = (0..5).map(|n| must(pool.from_slice(&stream, &[Page([n; 4096]); 2]))).collect();
+    for (n, buffer) in (0..).zip(&pages) {
+        assert_eq!(buffer.as_ptr() as usize % 4096, 0);
+        assert_eq!(must(buffer.to_vec()), [Page([n; 4096]); 2]);
+    }
+    assert!(small.iter().all(|buffer| buffer.as_ptr() as usize % 256 == 0));
+    drop((small, pages));
+    must(stream.synchronize());
+    assert_eq!(must(pool.usage()).used, 0, "freed by the pointer that was allocated");
+}
+
+#[test]
+fn too_much_is_a_typed_error_and_leaves_no_last_error() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    for length in [usize::MAX, usize::MAX / 8 + 1, isize::MAX as usize] {
+        let error = fails(pool.alloc::<u64>(&stream, length));
+        assert_eq!((error.kind(), error.function()), (ErrorKind::SizeOverflow, "cudaMallocFromPoolAsync"));
+    }
+    let twice = 2 * must(device.memory()).total;
+    for bytes in [twice, 1 << 50, isize::MAX as usize] {
+        let error = fails(pool.alloc::<u8>(&stream, bytes));
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let numbers = error.out_of_memory().expect("the numbers");
+        assert_eq!((numbers.requested, numbers.pool_used), (bytes, Some(0)));
+        assert_eq!(numbers.device_total, Some(must(device.memory()).total));
+        assert_eq!(sim::last_error(), sys::cudaError_t::cudaSuccess);
+        assert!(error.to_string().contains(&bytes.to_string()), "{error}");
+        assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::OutOfMemory);
+    }
+    must(pool.alloc::<u8>(&stream, 100));
+}
+
+#[test]
+fn success_leaves_the_last_error_of_others() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    // SAFETY: a null pointer is refused.
+    unsafe { sys::cudaGetDeviceCount(std::ptr::null_mut()) };
+    let theirs = sim::last_error();
+    assert_ne!(theirs, sys::cudaError_t::cudaSuccess);
+    must(must(pool.alloc_zeroed::<u8>(&stream, 100)).to_vec());
+    assert_eq!(sim::last_error(), theirs);
+    // SAFETY: takes nothing.
+    unsafe { sys::cudaGetLastError() };
+}
+
+#[test]
+fn fills_set_every_element() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    for length in [1, 2, 3, 64, 1000] {
+        let mut words = must(pool.alloc::<u32>(&stream, length));
+        for value in [0, 0x0101_0101, 0xDEAD_BEEF, 1] {
+            must(words.fill(value));
+            assert_eq!(must(words.to_vec()), vec![value; length]);
+        }
+        let mut triples = must(pool.alloc::<[u8; 3]>(&stream, length));
+        must(triples.fill([1, 2, 3]));
+        assert_eq!(must(triples.to_vec()), vec![[1, 2, 3]; length]);
+        must(triples.fill_bytes(9));
+        must(triples.zero());
+        assert_eq!(must(triples.to_vec()), vec![[0; 3]; length]);
+    }
+}
+
+#[test]
+fn parts_are_parts() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    let mut buffer = must(pool.from_slice(&stream, &[0_u16, 1, 2, 3, 4, 5, 6, 7]));
+    assert_eq!(must(buffer.slice(2..4).to_vec()), [2, 3]);
+    assert_eq!(must(buffer.slice(..=1).to_vec()), [0, 1]);
+    assert_eq!(must(buffer.slice(6..).slice(1..).to_vec()), [7]);
+    assert_eq!(must(buffer.slice(8..).to_vec()), []);
+    let (left, right) = buffer.as_slice().split_at(3);
+    assert_eq!((left.len(), right.len(), right.is_empty()), (3, 5, false));
+    let (mut left, mut right) = buffer.as_slice_mut().split_at_mut(4);
+    must(left.copy_from(&right));
+    must(right.reborrow().slice_mut(..1).zero());
+    must(right.copy_from_host(&[9, 9, 9, 9]));
+    assert_eq!(must(buffer.to_vec()), [4, 5, 6, 7, 9, 9, 9, 9]);
+    let error = fails(buffer.slice_mut(..3).copy_from_host(&[1, 2]));
+    assert_eq!(error.kind(), ErrorKind::LengthMismatch);
+    for (from, to) in [(0, 9), (5, 4), (9, 9)] {
+        let panics = std::panic::AssertUnwindSafe(|| buffer.slice(from..to).len());
+        assert!(std::panic::catch_unwind(panics).is_err(), "{from}..{to}");
+    }
+}
+
+#[test]
+fn views_of_foreign_memory_work_like_buffers() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    let buffer = must(pool.alloc::<u32>(&stream, 4));
+    let raw = buffer.into_raw();
+    // SAFETY: the memory is ours, on this stream, and lives until it is taken over again below.
+    unsafe {
+        must(DeviceSliceMut::from_raw(raw.pointer, 4, &stream).copy_from_host(&[1, 2, 3, 4]));
+        assert_eq!(must(DeviceSlice::from_raw(raw.pointer, 4, &stream).to_vec()), [1, 2, 3, 4]);
+        drop(DeviceBuffer::from_raw(raw));
+    }
+}
+
+#[test]
+fn unsafe_copies_return_at_once() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    let mut buffer = must(pool.alloc::<u8>(&stream, 3));
+    let (input, mut output) = ([1, 2, 3], [0; 3]);
+    // SAFETY: both arrays outlive the synchronisation below, and are not used before it.
+    unsafe {
+        must(buffer.copy_from_host_async(&input));
+        must(buffer.copy_to_host_async(&mut output));
+    }
+    must(stream.synchronize());
+    assert_eq!(output, input);
+}
+
+#[test]
+fn attributes_of_a_pool_are_what_was_asked_for() {
+    let Some(device) = some_device() else { return };
+    let policy = ReusePolicy { follow_event_dependencies: false, ..ReusePolicy::default() };
+    let pool = must(MemPool::builder(device).release_threshold(123 << 20).reuse(policy).build());
+    assert_eq!(must(pool.release_threshold()), 123 << 20);
+    assert_eq!(must(pool.reuse_policy()), policy);
+    assert_eq!(must(must(MemPool::builder(device).build()).reuse_policy()), ReusePolicy::default());
+    must(pool.set_reuse_policy(ReusePolicy { allow_opportunistic: false, ..policy }));
+    assert!(!must(pool.reuse_policy()).allow_opportunistic);
+    assert_eq!(pool.location(), Location::Device(device));
+    // The driver tells these from 13.2 on; before, the error says so.
+    for error in [pool.max_size().err(), pool.handle_types().err(), pool.hw_decompress().err()].into_iter().flatten() {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.missing().is_some_and(|what| what.contains("13.2")), "{error}");
+    }
+}
+
+#[test]
+fn statistics_count_what_was_asked_for() {
+    let Some(device) = some_device() else { return };
+    let stream = must(Stream::new(device));
+    let pool = must(MemPool::builder(device).release_threshold(u64::MAX).build());
+    let buffer = must(pool.alloc::<u8>(&stream, 1000));
+    let usage = must(pool.usage());
+    assert_eq!((usage.used, usage.used_high), (1000, 1000));
+    assert!(usage.reserved >= 1000 && usage.reserved_high >= usage.reserved);
+    drop(buffer);
+    must(stream.synchronize());
+    assert_eq!(must(pool.usage()).used, 0);
+    must(pool.reset_high_marks());
+    assert_eq!(must(pool.usage()).used_high, 0);
+    must(pool.sync_and_trim(&stream, 0));
+    assert_eq!(must(pool.usage()).reserved, 0);
+}
+
+#[test]
+fn a_pool_keeps_to_its_maximum() {
+    let Some(device) = some_device() else { return };
+    if must(Version::of_driver()) < Some(Version::new(12, 2)) {
+        eprintln!("skipped: the driver knows no maximum");
+        return;
+    }
+    let (stream, pool) = (must(Stream::new(device)), must(MemPool::builder(device).max_size(32 << 20).build()));
+    let full = must(pool.alloc::<u8>(&stream, 32 << 20));
+    let error = fails(pool.alloc::<u8>(&stream, 32 << 20));
+    let numbers = error.out_of_memory().expect("the numbers");
+    assert_eq!((numbers.pool_used, numbers.pool_reserved), (Some(32 << 20), Some(32 << 20)));
+    drop(full);
+    must(pool.alloc::<u8>(&stream, 32 << 20));
+}
+
+#[test]
+fn events_keep_marks_and_time() {
+    let Some(device) = some_device() else { return };
+    let stream = must(Stream::new(device));
+    let [start, end] = [0; 2].map(|_: u8| must(Event::builder(device).timing(true).build()));
+    assert!(must(end.query()), "never recorded");
+    must(start.record(&stream));
+    must(stream.launch_host_fn(|| std::thread::sleep(Duration::from_millis(30))));
+    must(end.record(&stream));
+    if let Some(early) = must(end.elapsed_since(&start)) {
+        assert!(early >= Duration::from_millis(29), "{early:?}");
+    }
+    must(end.synchronize());
+    let elapsed = must(end.elapsed_since(&start)).expect("both are done");
+    assert!(elapsed >= Duration::from_millis(29), "{elapsed:?}");
+    let untimed = must(Event::new(device));
+    must(untimed.record(&stream));
+    assert_eq!(fails(untimed.elapsed_since(&start)).kind(), ErrorKind::InvalidHandle);
+    let timed_and_shared = Event::builder(device).interprocess(true).timing(true).build();
+    assert_eq!(fails(timed_and_shared).kind(), ErrorKind::InvalidValue);
+    must(Event::builder(device).interprocess(true).blocking_sync(true).build());
+}
+
+#[test]
+fn streams_are_queried_and_joined() {
+    let Some(device) = some_device() else { return };
+    let (first, second) = (must(Stream::new(device)), must(Stream::builder(device).blocking(true).build()));
+    let (least, greatest) = must(device.stream_priorities());
+    assert!(greatest <= least);
+    must(Stream::builder(device).priority(greatest - 100).build());
+    must(first.launch_host_fn(|| std::thread::sleep(Duration::from_millis(30))));
+    must(second.join(&first));
+    assert!(!must(second.query()) || must(first.query()));
+    must(second.synchronize());
+    assert!(must(first.query()));
+    assert_ne!(first, second);
+    assert_eq!(first, first.clone());
+    assert_eq!(Stream::legacy(device), Stream::legacy(device));
+    assert_eq!(sim::last_error(), sys::cudaError_t::cudaSuccess, "not ready is no error");
+}
+
+#[test]
+fn default_streams_work() {
+    let Some(device) = some_device() else { return };
+    let pool = must(MemPool::default_for(device));
+    for stream in [Stream::legacy(device), Stream::per_thread(device)] {
+        let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+        must(buffer.set_stream(&must(Stream::new(device))));
+        must(buffer.set_stream(&stream));
+        assert_eq!(must(buffer.to_vec()), [1, 2, 3]);
+        let mut output = [0; 3];
+        must(stream.scope(|s| s.copy_to_host(&buffer, &mut output)));
+        assert_eq!(output, [1, 2, 3]);
+    }
+}
+
+#[test]
+fn refuses_what_would_get_into_a_graph() {
+    let Some(device) = some_device() else { return };
+    let (stream, pool) = stream_and_pool(device);
+    // Its raw handle is never seen by anybody: it joins the capture through an event.
+    let hidden = must(Stream::new(device));
+    let mut buffer = must(pool.alloc_zeroed::<u8>(&stream, 16));
+    let mut host = [1; 16];
+    let mut graph = std::ptr::null_mut();
+    let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeThreadLocal;
+    // SAFETY: the stream is alive, and the graph is never launched.
+    let began = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
+    assert_eq!(began, sys::cudaError_t::cudaSuccess);
+    must(hidden.join(&stream));
+    let refused = [
+        fails(pool.alloc::<u8>(&stream, 16)),
+        fails(pool.alloc::<u8>(&hidden, 16)),
+        fails(buffer.copy_from_host(&host)),
+        fails(buffer.copy_to_host(&mut host)),
+        fails(stream.launch_host_fn(|| panic!("this must not run"))),
+    ];
+    must(buffer.fill_bytes(7));
+    must(stream.join(&hidden));
+    // SAFETY: as above.
+    let ended = unsafe { sys::cudaStreamEndCapture(stream.as_raw(), &mut graph) };
+    assert_eq!(ended, sys::cudaError_t::cudaSuccess, "nothing that was refused spoiled the capture");
+    assert!(refused.iter().all(|error| error.kind() == ErrorKind::Capture), "{refused:?}");
+    assert_eq!(must(buffer.to_vec()), [0; 16], "the fill was captured, not run");
+    // SAFETY: the graph is ours.
+    unsafe { sys::cudaGraphDestroy(graph) };
+}
+
+#[test]
+fn graph_memory_is_counted_and_trimmed() {
+    let Some(device) = some_device() else { return };
+    must(device.trim_graph_memory());
+    must(device.reset_graph_memory_high_marks());
+    let usage = must(device.graph_memory());
+    assert!(usage.reserved >= usage.used && usage.reserved_high >= usage.reserved);
+}
+
+#[test]
+fn the_owner_needs_no_grant() {
+    let Some(device) = some_device() else { return };
+    let pool = must(MemPool::builder(device).grant(device, Access::ReadWrite).build());
+    assert_eq!(must(pool.access(device)), Access::ReadWrite);
+    for access in [Access::None, Access::Read] {
+        let error = fails(pool.set_access(device, access));
+        assert_eq!((error.kind(), error.function()), (ErrorKind::InvalidValue, "cudaMemPoolSetAccess"));
+    }
+    assert_eq!(must(pool.access(device)), Access::ReadWrite);
+}
+
+#[test]
+fn access_is_asked_of_the_runtime() {
+    let Some([owner, peer]) = two_devices() else { return };
+    let pool = must(MemPool::builder(owner).build());
+    // SAFETY: the pool outlives this second handle.
+    let same = unsafe { MemPool::from_raw_borrowed(pool.as_raw(), owner) };
+    assert_eq!(must(pool.access(peer)), Access::None);
+    must(pool.set_access(peer, Access::ReadWrite));
+    assert_eq!(must(same.access(peer)), Access::ReadWrite);
+    must(same.revoke_access(peer));
+    assert_eq!(must(pool.access(peer)), Access::None);
+}
+
+#[test]
+fn buffers_are_copied_between_devices() {
+    let Some([first, second]) = two_devices() else { return };
+    let ((here, near), (there, far)) = (stream_and_pool(first), stream_and_pool(second));
+    let numbers: Vec<u32> = (0..100_000).collect();
+    let source = must(near.from_slice(&here, &numbers));
+    let mut target = must(far.alloc::<u32>(&there, numbers.len()));
+    let current = must(Device::current());
+    must(target.copy_from(&source));
+    drop(source);
+    assert_eq!(must(target.to_vec()), numbers);
+    assert_eq!(must(Device::current()), current);
+    // From a pool of one device on a stream of another.
+    let mut mixed = must(near.alloc::<u32>(&there, numbers.len()));
+    must(mixed.copy_from(&target));
+    must(mixed.set_stream(&here));
+    assert_eq!(must(mixed.to_vec()), numbers);
+}
+
+#[test]
+fn the_current_device_stays() {
+    let Some([first, second]) = two_devices() else { return };
+    for current in [first, second] {
+        must(current.with_current(|| {
+            for device in [first, second] {
+                let (stream, pool) = stream_and_pool(device);
+                let mut buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
+                must(buffer.set_stream(&Stream::legacy(device)));
+                must(buffer.to_vec());
+                must(device.memory());
+                fails(pool.alloc::<u8>(&stream, 1 << 60));
+                drop((buffer, pool, stream));
+                assert_eq!(must(Device::current()), current);
+            }
+        }));
+    }
+    let panicked = std::panic::catch_unwind(|| second.with_current(|| panic!("inside")));
+    assert!(panicked.is_err());
+    assert_eq!(must(Device::current()), first);
+}
+
+#[test]
+fn devices_that_are_not_there_are_refused() {
+    let Some(_device) = some_device() else { return };
+    let error = fails(Device::new(4096));
+    assert_eq!(error.kind(), ErrorKind::InvalidDevice);
+    assert!(error.to_string().contains("4096"), "{error}");
+}
+
+#[test]
+fn pools_on_the_host() {
+    let Some(device) = some_device() else { return };
+    let stream = must(Stream::new(device));
+    for node in [4096, u32::MAX] {
+        let error = fails(MemPool::builder(Location::HostNuma(node)).build());
+        assert!(matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::Unsupported), "{error}");
+    }
+    let node = must(device.host_numa_node()).unwrap_or(0);
+    let pool = match MemPool::builder(Location::HostNuma(node)).build() {
+        Ok(pool) => pool,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+    assert_eq!(must(buffer.to_vec()), [1, 2, 3], "copies need no grant");
+    assert_eq!(must(pool.access(device)), Access::None);
+    assert_eq!(fails(buffer.fill(7)).kind(), ErrorKind::InvalidValue);
+    must(pool.set_access(device, Access::ReadWrite));
+    must(buffer.fill(7));
+    assert_eq!(must(buffer.to_vec()), [7; 3]);
+    must(pool.revoke_access(device));
+    let shared_host_pool = MemPool::builder(Location::Host).handle_types(HandleTypes::POSIX_FD).build();
+    assert_eq!(fails(shared_host_pool).kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn other_pools_of_other_code_are_not_lent() {
+    let Some(device) = some_device() else { return };
+    let raw = must(MemPool::builder(device).build()).into_raw().expect("the only handle");
+    // SAFETY: the pool is alive; at the end it is destroyed, and the default pool takes its place.
+    unsafe { sys::cudaDeviceSetMemPool(device.ordinal(), raw) };
+    let error = fails(MemPool::current_for(device));
+    // SAFETY: the pool is ours.
+    unsafe { sys::cudaMemPoolDestroy(raw) };
+    assert_eq!(error.kind(), ErrorKind::Foreign);
+    assert_eq!(must(MemPool::current_for(device)), must(MemPool::default_for(device)));
+    let error = fails(MemPool::set_current_for(
+        device,
+        &match MemPool::builder(Location::HostNuma(0)).build() {
+            Ok(pool) => pool,
+            Err(why) => return eprintln!("skipped: {why}"),
+        },
+    ));
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+}
+
+/// Real kernels, where they can be loaded.
+fn kernels(device: Device) -> Option<Kernels> {
+    match must(device.with_current(Kernels::load)) {
+        Ok(kernels) => Some(kernels),
+        Err(why) => {
+            eprintln!("skipped: no kernels here: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_kernel_runs_while_its_buffers_free_is_queued() {
+    let Some(device) = some_device() else { return };
+    let Some(kernels) = kernels(device) else { return };
+    let stream = must(Stream::new(device));
+    let pool = must(MemPool::builder(device).release_threshold(u64::MAX).build());
+    let length = 1 << 20;
+    must(device.with_current(|| {
+        for round in 0..20 {
+            let mut buffer = must(pool.alloc::<u32>(&stream, length));
+            kernels.spin(stream.as_raw(), 2_000_000).expect("launched");
+            // SAFETY: the buffer has this many words, on its stream.
+            unsafe { kernels.fill(stream.as_raw(), buffer.as_mut_ptr(), length as u64, round) }.expect("launched");
+            let mut copy = must(pool.alloc::<u32>(&stream, length));
+            must(copy.copy_from(&buffer));
+            drop(buffer);
+            assert_eq!(must(copy.to_vec()), vec![round; length]);
+        }
+    }));
+}
+
+#[test]
+fn a_kernel_on_another_stream_is_brought_into_order() {
+    let Some(device) = some_device() else { return };
+    let Some(kernels) = kernels(device) else { return };
+    let ((stream, pool), other) = (stream_and_pool(device), must(Stream::new(device)));
+    let length = 1 << 20;
+    must(device.with_current(|| {
+        let mut buffer = must(pool.alloc_zeroed::<u32>(&stream, length));
+        for _ in 0..20 {
+            must(buffer.with_stream(&other, |pointer| {
+                kernels.spin(other.as_raw(), 1_000_000).expect("launched");
+                // SAFETY: the buffer has this many words, and was brought to the stream.
+                unsafe { kernels.increment(other.as_raw(), pointer, length as u64) }.expect("launched");
+            }));
+            // SAFETY: the buffer has this many words, on its stream.
+            unsafe { kernels.increment(stream.as_raw(), buffer.as_mut_ptr(), length as u64) }.expect("launched");
+        }
+        assert_eq!(must(buffer.to_vec()), vec![40; length]);
+    }));
+}
+
+#[test]
+fn a_kernel_of_a_peer_reaches_granted_memory() {
+    let Some([owner, peer]) = two_devices() else { return };
+    let Some(kernels) = kernels(peer) else { return };
+    let pool = must(MemPool::builder(owner).grant(peer, Access::ReadWrite).build());
+    let (home, theirs) = (must(Stream::new(owner)), must(Stream::new(peer)));
+    let mut buffer = must(pool.alloc_zeroed::<u32>(&home, 1000));
+    must(buffer.with_stream(&theirs, |pointer| {
+        must(peer.with_current(|| {
+            // SAFETY: the buffer has this many words, the peer was granted access, and it was brought to the stream.
+            unsafe { kernels.fill(theirs.as_raw(), pointer, 1000, 5) }.expect("launched");
+        }));
+    }));
+    assert_eq!(must(buffer.to_vec()), vec![5; 1000]);
+}
+
+/// What a type may be sent or shared as is part of its promise.
+#[test]
+fn handles_and_buffers_can_be_sent_and_shared() {
+    fn sent_and_shared<T: Send + Sync>() {}
+    sent_and_shared::<Stream>();
+    sent_and_shared::<Event>();
+    sent_and_shared::<MemPool>();
+    sent_and_shared::<DeviceBuffer<f32>>();
+    sent_and_shared::<DeviceSlice<'_, f32>>();
+    sent_and_shared::<DeviceSliceMut<'_, f32>>();
+    sent_and_shared::<Error>();
+}
