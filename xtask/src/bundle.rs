@@ -11,6 +11,9 @@ use crate::wheels;
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
 const TESTS: &[&str] = &["conformance", "c_side"];
 
+/// A program with a kernel of its own.
+const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
+
 /// What the target machine runs.
 const RUN: &str = include_str!("bundle/run.sh");
 
@@ -27,10 +30,11 @@ pub fn run() -> Result<PathBuf> {
         }
         let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
         let mut benches = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--benches"]);
-        for command in [&mut tests, &mut examples, &mut benches] {
+        let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
+        for command in [&mut tests, &mut examples, &mut benches, &mut with_kernel] {
             link.apply(command)?;
-            // For the C side, which wants headers where Rust does not.
-            command.env("CUDA_HOME", wheels::cuda(13, 0).root()?);
+            // The C side wants headers where Rust does not, and a device compiler for its kernel.
+            command.env("CUDA_HOME", wheels::nvcc()?);
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
             command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");
