@@ -3,6 +3,9 @@
 use std::env;
 use std::path::Path;
 
+#[path = "tests/c/samples.rs"]
+mod samples;
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-check-cfg=cfg(cuda_headers)");
@@ -20,11 +23,17 @@ fn main() {
         println!("cargo:rustc-cfg=cuda_headers");
         println!("cargo:rerun-if-changed=wrapper.h");
         println!("cargo:rerun-if-changed=tests/c");
+        println!("cargo:rerun-if-changed=cuda-mempool/src/guide.rs");
+        println!("cargo:rerun-if-changed=cuda-mempool/src/guide");
+        let out = env::var("OUT_DIR").expect("cargo sets it");
         cc::Build::new()
             .include(".")
             .include(include)
             .files(["constants", "owner"].map(|name| format!("tests/c/{name}.c")))
+            .file(samples::write(Path::new(&out)).expect("the guide can be read"))
             .warnings_into_errors(true)
+            // A sample uses some of what stands ready for all, and answers nothing.
+            .flag("-Wno-unused")
             .compile("cuda_mempool_tests_c");
         link_what_c_calls(Path::new(&library));
     }

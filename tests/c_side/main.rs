@@ -7,3 +7,4 @@ mod constants;
 mod errors;
 mod handles;
 mod owner;
+mod samples;

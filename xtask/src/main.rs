@@ -4,6 +4,7 @@ mod bindings;
 mod bundle;
 mod cargo;
 mod debian;
+mod docs;
 mod sim;
 mod test;
 mod tour;
@@ -29,6 +30,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Make docs/from-cuda.md of the guide's samples again.
+    Docs {
+        /// Change nothing; fail when the document is not what the guide makes.
+        #[arg(long)]
+        check: bool,
+    },
     /// Make the folder target/bundle, whose run.sh tests the crates on a GPU machine without Rust.
     Bundle,
 }
@@ -38,6 +45,7 @@ fn main() -> anyhow::Result<()> {
         Command::Tour => tour::run(),
         Command::Test { parts } => test::run(&parts),
         Command::Bindings { check } => bindings::run(check),
+        Command::Docs { check } => docs::run(check),
         Command::Bundle => bundle::run().map(drop),
     }
 }

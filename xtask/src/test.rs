@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::cargo::{self, Link};
-use crate::{bindings, sim, wheels};
+use crate::{bindings, docs, sim, wheels};
 
 /// The parts of the test run, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Part {
-    /// rustfmt, clippy and rustdoc, with warnings denied.
+    /// rustfmt, clippy and rustdoc, with warnings denied; documents made from sources are as these make them.
     Style,
     /// The checked-in bindings are what the generator makes, for x86-64 and for 64-bit Arm.
     Bindings,
@@ -49,6 +49,7 @@ impl Part {
 }
 
 fn style() -> Result<()> {
+    docs::run(true)?;
     cargo::run(&mut cargo::cargo(&["fmt", "--all", "--check"]))?;
     cargo::run(&mut cargo::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     cargo::run(cargo::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
