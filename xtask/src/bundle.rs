@@ -9,7 +9,8 @@ use crate::cargo::{self, Link};
 use crate::wheels;
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] = &["conformance", "c_side"];
+const TESTS: &[&str] =
+    &["conformance", "c_side", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
 
 /// A program with a kernel of its own.
 const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
