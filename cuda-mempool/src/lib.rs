@@ -30,6 +30,7 @@
 //!   device 0, and newer drivers make its context then.
 //! - An [`Error`] names the C function, and the thread's last error is clear after it.
 //! - In a forked child dropping does nothing. A child made by bare `clone` calls, past `fork`, cannot be told apart.
+#![cfg_attr(feature = "nightly", feature(allocator_api))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 #![warn(unreachable_pub)]
 
@@ -42,6 +43,7 @@ mod event;
 pub mod example;
 mod graph_memory;
 pub mod guide;
+pub mod host;
 #[cfg(doctest)]
 mod must_not_compile;
 mod pool;

@@ -17,7 +17,7 @@ use crate::current::CurrentDevice;
 use crate::error::call;
 use crate::{teardown, Device, Error, ErrorKind, Event, Result};
 
-pub(crate) use order::{order, settle};
+pub(crate) use order::{order, settle, RelaxedCapture};
 pub use scope::Scope;
 
 /// A queue of work on one device, which runs in order.
