@@ -50,6 +50,7 @@ struct cudartSimLiveObjects {
     uint64_t plain_allocations;  /* of cudaMalloc, and opened memory handles */
     uint64_t pinned_allocations; /* of cudaHostAlloc */
     uint64_t registered_ranges;  /* of cudaHostRegister */
+    uint64_t graph_allocations;  /* made by a launch of a graph and not freed */
     uint64_t graphs;
     uint64_t graph_execs;
     uint64_t bytes; /* in all allocations but the registered ranges */

@@ -127,12 +127,4 @@ impl<T> Table<T> {
             value.as_ref().map(|value| (Id::new(self.kind, slot, *generation), value))
         })
     }
-
-    /// All live objects.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Id<T>, &mut T)> {
-        let kind = self.kind;
-        self.slots.iter_mut().enumerate().filter_map(move |(slot, (generation, value))| {
-            value.as_mut().map(|value| (Id::new(kind, slot, *generation), value))
-        })
-    }
 }

@@ -21,6 +21,8 @@ pub struct Live {
     pub pinned_allocations: u64,
     /// Ranges of `cudaHostRegister`.
     pub registered_ranges: u64,
+    /// Made by a launch of a graph and not freed.
+    pub graph_allocations: u64,
     pub graphs: u64,
     pub graph_execs: u64,
     /// In all allocations but the registered ranges.
@@ -37,6 +39,7 @@ impl Live {
             + self.plain_allocations
             + self.pinned_allocations
             + self.registered_ranges
+            + self.graph_allocations
             + self.graphs
             + self.graph_execs
     }
@@ -49,17 +52,22 @@ impl Sim {
             streams: self.leaked_streams().count() as u64,
             events: self.events.iter().count() as u64,
             pools: self.pools.iter().filter(|(_, pool)| !pool.is_default && !pool.destroyed).count() as u64,
+            graphs: self.graphs.iter().count() as u64,
+            graph_execs: self.execs.iter().count() as u64,
             ..Live::default()
         };
         for allocation in self.space.live() {
+            let is_registered = matches!(allocation.kind, Kind::Registered { .. });
             let count = match allocation.kind {
-                Kind::Pool(_) => &mut live.pool_allocations,
-                Kind::Plain => &mut live.plain_allocations,
+                Kind::Pool(_) | Kind::Imported { .. } => &mut live.pool_allocations,
+                Kind::Plain | Kind::Opened { .. } => &mut live.plain_allocations,
                 Kind::Host { .. } => &mut live.pinned_allocations,
                 Kind::Registered { .. } => &mut live.registered_ranges,
+                Kind::Graph if !self.is_graph_memory_live(allocation.base) => continue,
+                Kind::Graph => &mut live.graph_allocations,
             };
             *count += 1;
-            if !matches!(allocation.kind, Kind::Registered { .. }) {
+            if !is_registered {
                 live.bytes += allocation.size as u64;
             }
         }
@@ -86,7 +94,14 @@ impl Sim {
         for (id, pool) in self.pools.iter().filter(|(_, pool)| !pool.is_default && !pool.destroyed) {
             line(format_args!("pool {id:?} ({:?})", pool.at));
         }
-        for allocation in self.space.live() {
+        for (id, _) in self.graphs.iter() {
+            line(format_args!("graph {id:?}"));
+        }
+        for (id, _) in self.execs.iter() {
+            line(format_args!("executable graph {id:?}"));
+        }
+        let is_there = |base| self.graph_allocation_at(base).is_none() || self.is_graph_memory_live(base);
+        for allocation in self.space.live().filter(|allocation| is_there(allocation.base)) {
             let (base, size) = (allocation.base, allocation.size);
             line(format_args!("{:?} memory: {size} bytes at {base:#x} ({:?})", allocation.place, allocation.kind));
         }

@@ -11,6 +11,7 @@
 #![allow(non_snake_case, non_upper_case_globals, non_camel_case_types)]
 
 mod call;
+mod capture;
 mod config;
 pub mod control;
 pub mod cuda;
@@ -19,7 +20,9 @@ mod error;
 mod event;
 mod exports;
 mod fault;
+mod graph;
 mod handles;
+mod ipc;
 mod leak;
 mod memory;
 mod order;

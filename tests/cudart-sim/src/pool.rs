@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cuda::{cudaError, cudaMemAllocationHandleType};
 use crate::handles::Id;
+use crate::ipc::pools::Sharing;
 use crate::memory::allocation::{Allocation, Kind, Place};
 use crate::memory::arena::Arena;
 use crate::memory::heap::{self, Found, Heap};
@@ -26,6 +27,7 @@ pub type PoolId = Id<Pool>;
 pub struct Pool {
     pub at: Where,
     pub handle_types: u32,
+    pub sharing: Sharing,
     pub heap: Heap,
     pub max_size: usize,
     pub is_default: bool,
@@ -95,6 +97,7 @@ impl Pool {
         Self {
             at,
             handle_types: 0,
+            sharing: Sharing::Private,
             heap: Heap::new(arena, !matches!(at, Where::Device(_)), STEP),
             max_size: usize::MAX,
             is_default: false,
@@ -123,6 +126,12 @@ impl Sim {
     /// A live pool that the program has not destroyed.
     pub fn pool(&mut self, id: PoolId) -> Outcome<&mut Pool> {
         self.pools.get_mut(id).filter(|pool| !pool.destroyed).ok_or(cudaError::cudaErrorInvalidValue)
+    }
+
+    /// A pool that was made here; another process's cannot be changed or allocated from.
+    pub fn own_pool(&mut self, id: PoolId) -> Outcome<&mut Pool> {
+        let own = |pool: &&mut Pool| !matches!(pool.sharing, Sharing::Imported(_));
+        self.pool(id).ok().filter(own).ok_or(cudaError::cudaErrorInvalidValue)
     }
 
     /// The pools of a location; its default one was always there.
@@ -244,6 +253,9 @@ impl Sim {
         let allocation = self.space.remove(base).expect("the caller looked it up");
         let done = Arc::<Marker>::default();
         let (kind, size) = (allocation.kind, allocation.size);
+        if let Kind::Imported { pool, at } = kind {
+            self.unmap_pointer(pool, at, base);
+        }
         let op = Op::Free(Free { allocation, done: Arc::clone(&done) });
         let count = self.submit(stream, name, Vec::new(), op);
         if let Kind::Pool(id) = kind {

@@ -23,3 +23,14 @@ pub fn watch_for_forks() {
         assert_eq!(failed, 0, "no memory for a fork handler");
     });
 }
+
+/// Ends the process as a real runtime would, but says why.
+pub fn segmentation_fault(why: &str) -> ! {
+    eprintln!("cudart-sim: segmentation fault: {why}");
+    // SAFETY: the default action of the signal is to end the process.
+    unsafe {
+        libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+        libc::raise(libc::SIGSEGV);
+    }
+    std::process::abort()
+}

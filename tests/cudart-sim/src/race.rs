@@ -133,7 +133,8 @@ impl Track {
 
     /// The allocation runs.
     pub fn born(&self, operation: Operation) {
-        lock(&self.history).born = Some(operation);
+        // Memory of a graph is born with each launch.
+        *lock(&self.history) = History { born: Some(operation), ..History::default() };
     }
 
     fn race(&self, what: &'static str, now: &Operation, before: Option<&Operation>, start: usize, len: usize) -> Race {
@@ -176,29 +177,35 @@ impl Track {
         None
     }
 
-    /// A stream's free runs.
-    pub fn freed(&self, order: &Timeline, now: Operation) -> Option<Race> {
-        self.end(now, |epoch| order.covers(epoch))
-    }
-
-    /// The host frees it, outside any stream's order.
+    /// The host frees it, outside any stream's order. The runtime itself sees to it that the allocation comes first.
     pub fn freed_by_host(&self, host: &Host, name: &'static str) -> Option<Race> {
         let now = Operation { name: name.into(), stream: None, epoch: Epoch { slot: 0, count: 0 } };
-        self.end(now, |epoch| host.covers(epoch))
+        let history = &mut *lock(&self.history);
+        self.end(history, now, |epoch| host.covers(epoch))
     }
 
-    fn end(&self, now: Operation, ordered: impl Fn(Epoch) -> bool) -> Option<Race> {
+    /// A stream's free runs.
+    pub fn freed(&self, order: &Timeline, now: Operation) -> Option<Race> {
         let history = &mut *lock(&self.history);
-        let race = |what, before| Some(self.race(what, &now, before, self.base, self.size));
-        let found = match &history.born {
-            Some(born) if born.stream.is_none() || ordered(born.epoch) => {
-                let unordered = history.uses.iter().find(|other| !ordered(other.operation.epoch));
-                unordered.and_then(|other| race("free before a use is ordered", Some(&other.operation)))
+        match &history.born {
+            Some(born) if born.stream.is_none() || order.covers(born.epoch) => {
+                self.end(history, now, |epoch| order.covers(epoch))
             }
-            born => race("free before the allocation is ordered", born.as_ref()),
-        };
+            born => {
+                let what = "free before the allocation is ordered";
+                let race = self.race(what, &now, born.as_ref(), self.base, self.size);
+                history.freed = Some(now);
+                Some(race)
+            }
+        }
+    }
+
+    fn end(&self, history: &mut History, now: Operation, ordered: impl Fn(Epoch) -> bool) -> Option<Race> {
+        let unordered = history.uses.iter().find(|other| !ordered(other.operation.epoch));
+        let what = "free before a use is ordered";
+        let race = unordered.map(|other| self.race(what, &now, Some(&other.operation), self.base, self.size));
         history.freed = Some(now);
         history.uses.clear();
-        found
+        race
     }
 }

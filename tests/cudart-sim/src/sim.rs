@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
+use crate::capture::Capture;
 use crate::config::{self, Config};
 use crate::cuda::cudaError;
 use crate::device::Device;
 use crate::event::Event;
+use crate::graph::{Action, Exec, Graph, GraphMemory, NodeAt};
 use crate::handles::Table;
+use crate::ipc::board::Board;
+use crate::ipc::pools::Mapped;
 use crate::memory::allocation::{Kind, Place};
 use crate::memory::arena::Arena;
 use crate::memory::heap::Heap;
@@ -34,7 +38,15 @@ pub struct Sim {
     pub events: Table<Event>,
     pub pools: Table<Pool>,
     pub pool_choices: BTreeMap<Where, Choice>,
+    pub graphs: Table<Graph>,
+    pub nodes: Table<NodeAt>,
+    pub execs: Table<Exec>,
+    pub captures: Table<Capture>,
+    pub graph_memory: GraphMemory,
     pub space: Space,
+    /// Where events of several processes are counted.
+    pub board: Board,
+    pub mapped: Mapped,
     /// Where all memory lies that cannot be exported as a pool's.
     pub arena: Arc<Arena>,
     /// Memory of `cudaHostAlloc`.
@@ -102,8 +114,8 @@ impl Sim {
     fn new() -> Self {
         process::watch_for_forks();
         let config = Config::from_environment();
-        let arena = match Arena::new() {
-            Ok(arena) => Arc::new(arena),
+        let (arena, board) = match Arena::new().and_then(|arena| Ok((Arc::new(arena), Board::new()?))) {
+            Ok(files) => files,
             Err(error) => config::fatal(&format!("cannot make a file in memory: {error}")),
         };
         if let Err(part) = fault::add(&config.faults, config.seed) {
@@ -116,7 +128,14 @@ impl Sim {
             events: Table::new(9),
             pools: Table::new(10),
             pool_choices: BTreeMap::new(),
+            graphs: Table::new(11),
+            nodes: Table::new(12),
+            execs: Table::new(13),
+            captures: Table::new(14),
+            graph_memory: GraphMemory::default(),
             space: Space::default(),
+            board,
+            mapped: Mapped::default(),
             pinned: Heap::new(Arc::clone(&arena), true, PLAIN_STEP),
             arena,
             host_used: 0,
@@ -154,6 +173,7 @@ impl Sim {
                 waiters: Vec::new(),
                 awaited: 0,
                 destroyed: false,
+                capture: None,
             }
         })
     }
@@ -162,6 +182,9 @@ impl Sim {
     pub fn destroy_stream(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.destroyed = true;
+            if let Some(capture) = stream.capture {
+                self.invalidate(capture);
+            }
             self.remove_if_over(id);
         }
     }
@@ -176,8 +199,18 @@ impl Sim {
         }
     }
 
-    /// Puts an operation at the end of a stream. Returns its count there.
+    /// Puts an operation at the end of a stream, or of its capture. Returns its count in the stream.
     pub fn submit(&mut self, id: StreamId, name: impl Into<Name>, accesses: Vec<Access>, op: Op) -> u64 {
+        if let Some(capture) = self.capture_of(id) {
+            let name = name.into();
+            let action = match op {
+                Op::Work(work) => Action::Work { name, accesses, work },
+                Op::Until(condition) => Action::Until { name, condition },
+                _ => Action::Nothing,
+            };
+            self.capture(capture, id, action);
+            return 0;
+        }
         let after = self.implicit_order(id);
         let host = self.host.clone();
         let stream = self.streams.get_mut(id).expect("the caller looked the stream up");
@@ -371,6 +404,7 @@ impl Sim {
         match op {
             Op::Alloc(allocation, _) => allocation.track.born(now),
             Op::Mark(marker) => self.wake.extend(marker.reach(order.stamp())),
+            Op::Post(event, number) => event.post(number),
             Op::Free(free) => {
                 let race = free.allocation.track.freed(order, now);
                 self.wake.extend(free.done.reach(order.stamp()));

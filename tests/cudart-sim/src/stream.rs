@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use crate::capture::CaptureId;
 use crate::cuda::cudaStreamNonBlocking;
 use crate::handles::Id;
+use crate::ipc::board::Shared;
 use crate::lock;
 use crate::order::{Host, Stamp, Timeline};
 use crate::race::{Access, Name};
@@ -55,6 +57,8 @@ pub struct Stream {
     pub awaited: usize,
     /// The program has destroyed it; it goes when its queue is empty.
     pub destroyed: bool,
+    /// The capture it takes part in.
+    pub capture: Option<CaptureId>,
 }
 
 impl Stream {
@@ -89,6 +93,8 @@ pub enum Op {
     Free(Free),
     /// A marker is reached.
     Mark(Arc<Marker>),
+    /// A record gets there that other processes see.
+    Post(Shared, u64),
     /// Goes on when the marker is reached.
     Await(Arc<Marker>),
     /// Goes on when something outside the streams' order has come about.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::Kernel;
+use crate::ipc::board::Shared;
 use crate::memory::allocation::Allocation;
 use crate::stream::Marker;
 
@@ -107,10 +108,12 @@ pub struct Free {
 }
 
 /// Something a stream waits for that no stream of this process may ever bring about.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Condition {
     /// A value in memory.
     Value { at: Bytes, value: u64, wide: bool, compare: Compare },
+    /// A record of an event that other processes see.
+    Posted { event: Shared, number: u64 },
 }
 
 /// How a value in memory is compared with the one waited for.
@@ -129,6 +132,7 @@ impl Condition {
     /// Whether it has come about.
     pub fn holds(&self) -> bool {
         match self {
+            Condition::Posted { event, number } => event.is_posted(*number),
             Condition::Value { at, value, wide: true, compare } => {
                 // SAFETY: the place was checked for alignment and size when the wait was submitted.
                 let there = unsafe { AtomicU64::from_ptr(at.at.cast()) }.load(Ordering::Acquire);

@@ -86,10 +86,21 @@ pub struct Live {
     pub pinned_allocations: u64,
     /// Of `cudaHostRegister`.
     pub registered_ranges: u64,
+    /// Made by a launch of a graph and not freed.
+    pub graph_allocations: u64,
     pub graphs: u64,
     pub graph_execs: u64,
     /// In all allocations but the registered ranges.
     pub bytes: u64,
+}
+
+impl Live {
+    /// How many objects there are of all kinds.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        let memory = self.pool_allocations + self.plain_allocations + self.pinned_allocations + self.graph_allocations;
+        self.streams + self.events + self.pools + memory + self.registered_ranges + self.graphs + self.graph_execs
+    }
 }
 
 /// What a stream-order race does.
@@ -310,6 +321,7 @@ impl Control {
 /// `CUDART_SIM_LIBRARY` names another.
 ///
 /// A package whose tests use it has `cudart-sim` among its dev-dependencies, so that cargo builds it first.
+/// None when it is not there.
 #[must_use]
 pub fn library() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("CUDART_SIM_LIBRARY") {

@@ -118,10 +118,12 @@ fn copy(
     let between_hosts = !to.is_device() && !from.is_device();
     let between_devices = to.is_device() && from.is_device();
     // Pageable memory is read at once; what goes there has to be there when the call comes back.
-    let waits = to.is_pageable() || between_hosts || (when == When::Done && !between_devices);
+    // A captured copy happens at each launch.
+    let captured = sim.valid_capture_of(stream)?.is_some();
+    let waits = !captured && (to.is_pageable() || between_hosts || (when == When::Done && !between_devices));
     let op = if to.gone || from.gone {
         Op::Nothing
-    } else if from.is_pageable() && !waits {
+    } else if from.is_pageable() && !waits && !captured {
         // SAFETY: the caller promised that so many bytes can be read there.
         let bytes = unsafe { std::slice::from_raw_parts(from.bytes.at, len) }.into();
         Op::Work(Work::Store { to: to.bytes, bytes })
@@ -143,6 +145,7 @@ fn set(
     len: usize,
     stream: StreamId,
 ) -> Outcome<Place> {
+    sim.valid_capture_of(stream)?;
     let device = sim.streams.get(stream).expect("the caller resolved it").device;
     if len == 0 {
         return Ok(Place::Device(device));

@@ -64,6 +64,7 @@ pub fn stream(sim: &mut Sim, handle: cudaStream_t) -> Outcome<StreamId> {
     };
     if handle == cudaStreamLegacy {
         let device = device(sim)?;
+        sim.police_legacy(device)?;
         return Ok(sim.devices[device].legacy);
     }
     if handle == cudaStreamPerThread {

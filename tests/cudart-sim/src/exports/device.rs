@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use super::{current, give, require};
+use super::{capture, current, give, require};
 use crate::cuda::{cudaDeviceAttr, cudaError};
 use crate::device::{attribute, bus_id};
 use crate::{call, sim, Outcome};
@@ -46,7 +46,8 @@ pub unsafe fn cudaDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, device: c
 }
 
 pub unsafe fn cudaDeviceSynchronize() -> Outcome {
-    let sim = sim::lock();
+    let mut sim = sim::lock();
+    capture::police(&mut sim)?;
     let device = current::device(&sim)?;
     let ids: Vec<_> = sim.streams.iter().filter(|(_, stream)| stream.device == device).map(|(id, _)| id).collect();
     let mut sim = ids.into_iter().fold(sim, sim::wait_for_stream);

@@ -287,7 +287,7 @@ fn attribute_of(sim: &Sim, allocation: &Allocation, attribute: c_uint, pointer: 
         RANGE_SIZE => Value::Long(allocation.size as u64),
         MAPPED => Value::Byte(true),
         MEMPOOL_HANDLE => Value::Long(match allocation.kind {
-            Kind::Pool(id) => id.as_raw::<c_void>() as u64,
+            Kind::Pool(id) | Kind::Imported { pool: id, .. } => id.as_raw::<c_void>() as u64,
             _ => 0,
         }),
         _ => return Err(cudaError::cudaErrorInvalidValue),
@@ -385,6 +385,7 @@ fn wait_value(
 fn word(sim: &mut Sim, stream: cudaStream_t, address: DevicePointer, wide: bool) -> Outcome<(StreamId, Bytes)> {
     call::healthy()?;
     let stream = current::stream(sim, stream)?;
+    sim.valid_capture_of(stream)?;
     let address = address as usize;
     let len = if wide { 8 } else { 4 };
     require(address % len == 0)?;

@@ -23,6 +23,7 @@ pub fn launch(
 ) -> Outcome {
     let mut sim = sim::lock();
     let stream = current::stream(&mut sim, stream)?;
+    sim.valid_capture_of(stream)?;
     let device = sim.streams.get(stream).expect("resolved above").device;
     let (mut used, mut memory, mut gone) = (Vec::new(), Vec::new(), false);
     for access in accesses {

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 
-use super::{current, give, require};
+use super::{capture, current, give, require};
 use crate::cuda::{
     cudaError, cudaHostAllocMapped, cudaHostAllocPortable, cudaHostAllocWriteCombined, cudaHostRegisterIoMemory,
     cudaHostRegisterMapped, cudaHostRegisterPortable, cudaHostRegisterReadOnly, cudaMemoryType, cudaPointerAttributes,
@@ -19,6 +19,7 @@ pub unsafe fn cudaMalloc(devPtr: *mut *mut c_void, size: usize) -> Outcome {
     require(!devPtr.is_null())?;
     let mut sim = sim::lock();
     let device = current::device(&sim)?;
+    capture::police(&mut sim)?;
     let answer = sim.allocate_plain("cudaMalloc", Kind::Plain, Place::Device(device), size);
     // SAFETY: the caller's out pointer; null on failure and for no bytes.
     unsafe { give(devPtr, answer.unwrap_or(0) as *mut c_void)? };
@@ -30,6 +31,7 @@ pub unsafe fn cudaHostAlloc(pHost: *mut *mut c_void, size: usize, flags: c_uint)
     require(!pHost.is_null() && flags & !known == 0)?;
     let mut sim = sim::lock();
     current::device(&sim)?;
+    capture::police(&mut sim)?;
     let answer = sim.allocate_plain("cudaHostAlloc", Kind::Host { flags }, Place::Host, size);
     // SAFETY: the caller's out pointer; null on failure and for no bytes.
     unsafe { give(pHost, answer.unwrap_or(0) as *mut c_void)? };
@@ -37,8 +39,9 @@ pub unsafe fn cudaHostAlloc(pHost: *mut *mut c_void, size: usize, flags: c_uint)
 }
 
 pub unsafe fn cudaFree(devPtr: *mut c_void) -> Outcome {
-    let sim = sim::lock();
+    let mut sim = sim::lock();
     current::device(&sim)?;
+    capture::police(&mut sim)?;
     if devPtr.is_null() {
         return Ok(());
     }
@@ -50,17 +53,20 @@ pub unsafe fn cudaFree(devPtr: *mut c_void) -> Outcome {
             let mut sim = wait_for_all(sim);
             sim.free_by_host("cudaFree", base)
         }
-        Some(Kind::Pool(_)) => {
-            let mut sim = sim;
-            sim.free_by_host("cudaFree", base)
+        Some(Kind::Pool(_) | Kind::Imported { .. }) => sim.free_by_host("cudaFree", base),
+        Some(Kind::Graph) if sim.is_graph_memory_live(base) => {
+            let stream = current::stream(&mut sim, std::ptr::null_mut())?;
+            sim.free_graph_memory("cudaFree", base, stream);
+            Ok(())
         }
         _ => Err(cudaError::cudaErrorInvalidValue),
     }
 }
 
 pub unsafe fn cudaFreeHost(ptr: *mut c_void) -> Outcome {
-    let sim = sim::lock();
+    let mut sim = sim::lock();
     current::device(&sim)?;
+    capture::police(&mut sim)?;
     if ptr.is_null() {
         return Ok(());
     }

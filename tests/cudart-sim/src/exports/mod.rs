@@ -1,5 +1,6 @@
 //! The implementations of the exported functions, by area. They check the arguments and work on the simulator.
 
+mod capture;
 mod copy;
 mod current;
 mod device;
@@ -15,6 +16,7 @@ mod pool;
 mod stream;
 mod stream_ordered;
 
+pub use capture::*;
 pub use copy::*;
 pub use current::with_per_thread_default;
 pub use device::*;

@@ -8,7 +8,7 @@ use crate::memory::space::Found;
 use crate::race::{Access, Mode, Track};
 use crate::sim::Sim;
 use crate::work::Bytes;
-use crate::Outcome;
+use crate::{process, Outcome};
 
 /// See the module.
 pub struct Operand {
@@ -57,6 +57,9 @@ pub fn operand(sim: &Sim, address: usize, len: usize) -> Outcome<Operand> {
     };
     match sim.space.find(address) {
         Found::Live(allocation) => of(allocation),
+        Found::Ghost(ghost) if ghost.doomed => process::segmentation_fault(&format!(
+            "use of {address:#x}, which was imported twice and freed once: both imports were one mapping"
+        )),
         Found::Ghost(ghost) => match ghost.allocation.upgrade() {
             Some(allocation) => of(allocation),
             None => {

@@ -9,7 +9,7 @@ use crate::cuda::{
     cudaMemPoolAttr, cudaMemPoolCreateUsageHwDecompress, cudaMemPoolProps, cudaMemPool_t,
 };
 use crate::handles::Id;
-use crate::memory::arena::Arena;
+use crate::ipc::pools::{self, Sharing};
 use crate::pool::{Pool, Where, STEP};
 use crate::sim::{self, Sim};
 use crate::Outcome;
@@ -37,12 +37,12 @@ fn new_pool(sim: &Sim, props: &cudaMemPoolProps) -> Outcome<Pool> {
         size => size.checked_next_multiple_of(STEP).unwrap_or(usize::MAX),
     };
     // What is exported must not lie in one file with what is not.
-    let arena = if handle_types == 0 {
-        Arc::clone(&sim.arena)
+    let (arena, sharing) = if handle_types == 0 {
+        (Arc::clone(&sim.arena), Sharing::Private)
     } else {
-        Arc::new(Arena::new().map_err(|_| cudaError::cudaErrorMemoryAllocation)?)
+        pools::file_for(at).map_err(|_| cudaError::cudaErrorMemoryAllocation)?
     };
-    Ok(Pool { handle_types, max_size, ..Pool::new(at, arena) })
+    Ok(Pool { handle_types, sharing, max_size, ..Pool::new(at, arena) })
 }
 
 /// Where a pool of this kind at this location lies.
@@ -88,7 +88,7 @@ pub unsafe fn cudaMemPoolDestroy(memPool: cudaMemPool_t) -> Outcome {
 
 pub unsafe fn cudaMemPoolTrimTo(memPool: cudaMemPool_t, minBytesToKeep: usize) -> Outcome {
     let mut sim = sim::lock();
-    let pool = sim.pool(Id::from_raw(memPool))?;
+    let pool = sim.own_pool(Id::from_raw(memPool))?;
     let (released, place) = (pool.heap.release(minBytesToKeep), pool.at.place());
     sim.refund(place, released);
     Ok(())
@@ -97,7 +97,7 @@ pub unsafe fn cudaMemPoolTrimTo(memPool: cudaMemPool_t, minBytesToKeep: usize) -
 pub unsafe fn cudaMemPoolGetAttribute(memPool: cudaMemPool_t, attr: cudaMemPoolAttr, value: *mut c_void) -> Outcome {
     require(!value.is_null())?;
     let mut sim = sim::lock();
-    let pool = sim.pool(Id::from_raw(memPool))?;
+    let pool = sim.own_pool(Id::from_raw(memPool))?;
     let flag = |on: bool| {
         // SAFETY: these attributes are ints, by the caller's contract.
         unsafe { value.cast::<c_int>().write(c_int::from(on)) };
@@ -124,7 +124,7 @@ pub unsafe fn cudaMemPoolGetAttribute(memPool: cudaMemPool_t, attr: cudaMemPoolA
 pub unsafe fn cudaMemPoolSetAttribute(memPool: cudaMemPool_t, attr: cudaMemPoolAttr, value: *mut c_void) -> Outcome {
     require(!value.is_null())?;
     let mut sim = sim::lock();
-    let pool = sim.pool(Id::from_raw(memPool))?;
+    let pool = sim.own_pool(Id::from_raw(memPool))?;
     // SAFETY: each is only called for attributes of its width, by the caller's contract.
     let flag = || unsafe { value.cast::<c_int>().read() != 0 };
     // SAFETY: as above.

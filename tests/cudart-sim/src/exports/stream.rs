@@ -3,11 +3,12 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::{current, give, require};
+use crate::capture::CaptureId;
 use crate::cuda::{cudaError, cudaEventWaitExternal, cudaEvent_t, cudaHostFn_t, cudaStreamNonBlocking, cudaStream_t};
 use crate::handles::Id;
-use crate::sim::{self, wait_for_stream};
-use crate::stream::{Kind, Op};
-use crate::work::{Argument, Work};
+use crate::sim::{self, wait_for_stream, Sim};
+use crate::stream::{Kind, Op, StreamId};
+use crate::work::{Argument, Condition, Work};
 use crate::{call, Outcome};
 
 /// Priorities go from 0 down to this, as on an H200.
@@ -66,6 +67,7 @@ pub unsafe fn cudaStreamGetDevice(hStream: cudaStream_t, device: *mut c_int) -> 
 pub unsafe fn cudaStreamSynchronize(stream: cudaStream_t) -> Outcome {
     let mut sim = sim::lock();
     let id = current::stream(&mut sim, stream)?;
+    sim.refuse_if_captured(id)?;
     let mut sim = wait_for_stream(sim, id);
     sim.synchronised();
     call::healthy()
@@ -74,6 +76,7 @@ pub unsafe fn cudaStreamSynchronize(stream: cudaStream_t) -> Outcome {
 pub unsafe fn cudaStreamQuery(stream: cudaStream_t) -> Outcome {
     let mut sim = sim::lock();
     let id = current::stream(&mut sim, stream)?;
+    sim.refuse_if_captured(id)?;
     if sim.streams.get(id).is_some_and(|stream| !stream.is_idle()) {
         return Err(cudaError::cudaErrorNotReady);
     }
@@ -86,6 +89,20 @@ pub unsafe fn cudaStreamWaitEvent(stream: cudaStream_t, event: cudaEvent_t, flag
     let mut sim = sim::lock();
     let id = current::stream(&mut sim, stream)?;
     let event = sim.events.get(Id::from_raw(event)).ok_or(cudaError::cudaErrorInvalidResourceHandle)?;
+    match (sim.valid_capture_of(id)?, event.captured.clone()) {
+        (None, None) => {}
+        (own, Some((capture, after))) => return join_capture(&mut sim, id, own, capture, after),
+        (Some(_), None) if event.record.is_none() => return Ok(()),
+        (Some(capture), None) => {
+            sim.invalidate(capture);
+            return Err(cudaError::cudaErrorStreamCaptureIsolation);
+        }
+    }
+    if let Some((shared, number)) = event.foreign_record() {
+        let posted = Condition::Posted { event: shared.clone(), number };
+        sim.submit(id, "cudaStreamWaitEvent", Vec::new(), Op::Until(posted));
+        return Ok(());
+    }
     // An event that was never recorded holds nobody up.
     if let Some(record) = event.record.clone() {
         sim.streams.get_mut(id).expect("resolved above").submitted.join(&record.submitted);
@@ -94,10 +111,33 @@ pub unsafe fn cudaStreamWaitEvent(stream: cudaStream_t, event: cudaEvent_t, flag
     Ok(())
 }
 
+/// A stream waits for an event of a capture: it takes part in it from then on.
+fn join_capture(
+    sim: &mut Sim,
+    stream: StreamId,
+    own: Option<CaptureId>,
+    capture: CaptureId,
+    after: Vec<usize>,
+) -> Outcome {
+    if own.is_some_and(|own| own != capture) {
+        return Err(cudaError::cudaErrorStreamCaptureMerge);
+    }
+    match sim.captures.get(capture) {
+        // An event of a capture that has ended cannot be waited for.
+        None => Err(cudaError::cudaErrorInvalidValue),
+        Some(capture) if capture.invalidated => Err(cudaError::cudaErrorStreamCaptureInvalidated),
+        Some(_) => {
+            sim.join_capture(capture, stream, after);
+            Ok(())
+        }
+    }
+}
+
 pub unsafe fn cudaLaunchHostFunc(stream: cudaStream_t, fn_: cudaHostFn_t, userData: *mut c_void) -> Outcome {
     let function = fn_.ok_or(cudaError::cudaErrorInvalidValue)?;
     let mut sim = sim::lock();
     let id = current::stream(&mut sim, stream)?;
+    sim.valid_capture_of(id)?;
     let work = Work::Call { function, argument: Argument(userData), host: true };
     sim.submit(id, "cudaLaunchHostFunc", Vec::new(), Op::Work(work));
     Ok(())

@@ -2,12 +2,14 @@
 
 use std::ffi::c_void;
 
-use super::{current, give, require};
+use super::{capture, current, give, require};
 use crate::cuda::{cudaError, cudaMemPool_t, cudaStream_t};
 use crate::handles::Id;
 use crate::memory::allocation::Kind;
-use crate::pool::Where;
-use crate::{sim, Outcome};
+use crate::pool::{PoolId, Where};
+use crate::sim::{self, Sim};
+use crate::stream::StreamId;
+use crate::Outcome;
 
 pub unsafe fn cudaMallocAsync(devPtr: *mut *mut c_void, size: usize, hStream: cudaStream_t) -> Outcome {
     require(!devPtr.is_null())?;
@@ -15,7 +17,7 @@ pub unsafe fn cudaMallocAsync(devPtr: *mut *mut c_void, size: usize, hStream: cu
     let stream = current::stream(&mut sim, hStream)?;
     let device = sim.streams.get(stream).expect("resolved above").device;
     let pool = sim.pool_choice(Where::Device(device)).current;
-    let answer = sim.allocate("cudaMallocAsync", pool, size, stream);
+    let answer = allocate(&mut sim, "cudaMallocAsync", pool, size, stream);
     // SAFETY: the caller's out pointer; null on failure and for no bytes.
     unsafe { give(devPtr, answer.unwrap_or(0) as *mut c_void)? };
     answer.map(drop)
@@ -31,11 +33,23 @@ pub unsafe fn cudaMallocFromPoolAsync(
     let mut sim = sim::lock();
     let stream = current::stream(&mut sim, stream)?;
     let pool = Id::from_raw(memPool);
-    sim.pool(pool)?;
-    let answer = sim.allocate("cudaMallocFromPoolAsync", pool, size, stream);
+    sim.own_pool(pool)?;
+    let answer = allocate(&mut sim, "cudaMallocFromPoolAsync", pool, size, stream);
     // SAFETY: the caller's out pointer; null on failure and for no bytes.
     unsafe { give(ptr, answer.unwrap_or(0) as *mut c_void)? };
     answer.map(drop)
+}
+
+/// Allocates, or captures the allocation.
+fn allocate(sim: &mut Sim, name: &'static str, pool: PoolId, size: usize, stream: StreamId) -> Outcome<usize> {
+    let Some(capture) = sim.valid_capture_of(stream)? else {
+        capture::police(sim)?;
+        return sim.allocate(name, pool, size, stream);
+    };
+    if !matches!(sim.own_pool(pool)?.at, Where::Device(_)) {
+        return Err(cudaError::cudaErrorNotSupported);
+    }
+    sim.capture_alloc(capture, stream, size)
 }
 
 pub unsafe fn cudaFreeAsync(devPtr: *mut c_void, hStream: cudaStream_t) -> Outcome {
@@ -44,9 +58,17 @@ pub unsafe fn cudaFreeAsync(devPtr: *mut c_void, hStream: cudaStream_t) -> Outco
     if devPtr.is_null() {
         return Ok(());
     }
+    if let Some(capture) = sim.valid_capture_of(stream)? {
+        return sim.capture_free(capture, stream, devPtr as usize);
+    }
+    capture::police(&mut sim)?;
     match sim.space.at(devPtr as usize).map(|allocation| allocation.kind) {
-        Some(Kind::Pool(_) | Kind::Plain) => {
+        Some(Kind::Pool(_) | Kind::Imported { .. } | Kind::Plain) => {
             sim.free_in_stream("cudaFreeAsync", devPtr as usize, stream);
+            Ok(())
+        }
+        Some(Kind::Graph) if sim.is_graph_memory_live(devPtr as usize) => {
+            sim.free_graph_memory("cudaFreeAsync", devPtr as usize, stream);
             Ok(())
         }
         _ => Err(cudaError::cudaErrorInvalidValue),

@@ -12,10 +12,16 @@ use crate::race::Track;
 pub enum Kind {
     /// From a pool, in the order of a stream.
     Pool(Id<Pool>),
+    /// Another process's pool memory; `at` is its pool and place.
+    Imported { pool: Id<Pool>, at: (u64, u64) },
     /// By `cudaMalloc`.
     Plain,
+    /// Another process's `cudaMalloc` memory.
+    Opened { at: (u64, u64) },
     /// By `cudaHostAlloc`.
     Host { flags: u32 },
+    /// By a node of a graph.
+    Graph,
     /// The program's own pages, by `cudaHostRegister`.
     Registered { flags: u32 },
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +32,18 @@ impl Arena {
         Ok(Self { file: unsafe { File::from_raw_fd(fd) }, next: AtomicU64::new(0) })
     }
 
-    /// A file made by another process.
+    /// Puts bytes at the start, before any place is given out, and keeps `room` for them.
+    pub fn start_with(&self, bytes: &[u8], room: usize) -> io::Result<()> {
+        let offset = self.take(room)?;
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// How long the file is.
+    pub fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// A file made by another process: no place in it can be taken.
     pub fn existing(file: File) -> Self {
         Self { file, next: AtomicU64::new(u64::MAX) }
     }
@@ -45,7 +57,7 @@ impl Arena {
     fn take(&self, len: usize) -> io::Result<u64> {
         let offset = self.next.fetch_add(len as u64, Ordering::Relaxed);
         // Two threads may get here in either order; the file must never shrink.
-        if self.file.metadata()?.len() < offset + len as u64 {
+        if self.len()? < offset + len as u64 {
             self.file.set_len(offset + len as u64)?;
         }
         Ok(offset)

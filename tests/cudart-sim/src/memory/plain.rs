@@ -51,6 +51,7 @@ impl Sim {
         }
         match allocation.kind {
             Kind::Pool(id) => self.give_back(id, base, allocation.size, None),
+            Kind::Imported { pool, at } => self.unmap_pointer(pool, at, base),
             _ => self.free_plain(&allocation),
         }
         Ok(())
@@ -74,8 +75,10 @@ impl Sim {
     /// Whether a device's kernels and sets may touch an allocation.
     pub fn is_reached_by(&self, allocation: &Allocation, device: usize) -> bool {
         match allocation.kind {
-            Kind::Pool(id) => self.pools.get(id).is_some_and(|pool| pool.is_reached_by(device)),
-            Kind::Plain => {
+            Kind::Pool(id) | Kind::Imported { pool: id, .. } => {
+                self.pools.get(id).is_some_and(|pool| pool.is_reached_by(device))
+            }
+            Kind::Plain | Kind::Opened { .. } | Kind::Graph => {
                 allocation.place == Place::Device(device)
                     || matches!(allocation.place, Place::Device(owner) if self.devices[device].peers.contains(&owner))
             }

@@ -20,6 +20,8 @@ pub struct Ghost {
     pub allocation: Weak<Allocation>,
     pub track: Arc<Track>,
     end: usize,
+    /// Any use ends the process: it was imported twice, and one free has unmapped it for both.
+    pub doomed: bool,
 }
 
 /// What lies at an address.
@@ -48,6 +50,7 @@ impl Space {
             allocation: Arc::downgrade(&allocation),
             track: Arc::clone(&allocation.track),
             end: allocation.end(),
+            doomed: false,
         };
         self.ghosts.insert(base, ghost);
         Some(allocation)
@@ -56,6 +59,13 @@ impl Space {
     /// Ends an allocation whose addresses are the program's own: nothing is remembered.
     pub fn forget(&mut self, base: usize) -> Option<Arc<Allocation>> {
         self.live.remove(&base)
+    }
+
+    /// Marks freed memory whose use would end the process.
+    pub fn doom(&mut self, base: usize) {
+        if let Some(ghost) = self.ghosts.get_mut(&base) {
+            ghost.doomed = true;
+        }
     }
 
     /// The live allocation that starts at this very address.

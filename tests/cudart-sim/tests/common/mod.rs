@@ -106,6 +106,45 @@ pub fn allocate(pool: cudaMemPool_t, size: usize, stream: cudaStream_t) -> *mut 
     pointer
 }
 
+/// Whether the stream has done its work before the time is over.
+pub fn settles(stream: cudaStream_t, within: Duration) -> bool {
+    let end = Instant::now() + within;
+    // SAFETY: the handle is live.
+    while unsafe { cudaStreamQuery(stream) } == cudaError::cudaErrorNotReady {
+        // SAFETY: may be called at any time.
+        unsafe { cudaGetLastError() };
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+pub fn shared_event() -> cudaEvent_t {
+    let mut event = null_mut();
+    // SAFETY: the out pointer is valid.
+    ok(unsafe { cudaEventCreateWithFlags(&mut event, cudaEventInterprocess | cudaEventDisableTiming) });
+    event
+}
+
+pub fn handle(event: cudaEvent_t) -> [u8; 64] {
+    let mut handle = cudaIpcEventHandle_t::default();
+    // SAFETY: the out pointer is valid.
+    ok(unsafe { cudaIpcGetEventHandle(&mut handle, event) });
+    handle.reserved.map(|byte| byte as u8)
+}
+
+pub fn open_event(handle: [u8; 64]) -> Result<cudaEvent_t, cudaError> {
+    let mut event = null_mut();
+    // SAFETY: the out pointer is valid.
+    match unsafe { cudaIpcOpenEventHandle(&mut event, cudaIpcEventHandle_t { reserved: handle.map(|byte| byte as _) }) }
+    {
+        cudaError::cudaSuccess => Ok(event),
+        error => Err(error),
+    }
+}
+
 /// Holds a stream up until it is opened.
 pub struct Gate(Box<AtomicBool>);
 

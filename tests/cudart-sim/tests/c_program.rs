@@ -1,0 +1,70 @@
+//! A C program that was compiled against NVIDIA's headers runs on the simulator, whichever library it was linked with.
+
+#[allow(dead_code)] // the generator of the bindings uses the rest
+#[path = "../../../xtask/src/wheels.rs"]
+mod wheels;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where cargo builds: this program lies in `<target>/<profile>/deps`, or one deeper for a named platform.
+fn target() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists()).map_or(workspace, Path::to_owned)
+}
+
+/// A folder in which the simulator has the names of a CUDA runtime.
+fn disguised(name: &str) -> PathBuf {
+    let library = std::env::current_exe().unwrap().with_file_name("libcudart_sim.so");
+    assert!(library.exists(), "{} is not built", library.display());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["libcudart.so", "libcudart.so.13"] {
+        std::os::unix::fs::symlink(&library, folder.join(name)).unwrap();
+    }
+    folder
+}
+
+/// Compiles the program and runs it with the simulator in the place of the runtime. Returns what it printed.
+fn run(name: &str, compile: &[&str], library: impl FnOnce(&Path, &Path) -> PathBuf) -> String {
+    let toolkit = wheels::SUPPORTED.iter().find(|cuda| (cuda.major, cuda.minor) == (13, 0)).unwrap().root().unwrap();
+    let simulator = disguised(name);
+    let program = simulator.join("program");
+    let compiled = Command::new("cc")
+        .args(["-Wall", "-Werror", "-o"])
+        .arg(&program)
+        .args(compile)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/program.c"))
+        .arg("-isystem")
+        .arg(toolkit.join("include"))
+        .arg(library(&toolkit, &simulator))
+        .status();
+    assert!(compiled.unwrap().success(), "the C compiler failed");
+    let output = Command::new(program).env("LD_LIBRARY_PATH", &simulator).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{complained}");
+    // The loader remarks that the library does not say which version it is; it is taken for any.
+    let remark = |line: &str| line.contains("no version information available");
+    assert!(complained.lines().all(remark), "{complained}");
+    said.into_owned()
+}
+
+const EXPECTED: &str = "runtime 13000 bytes 7 9 7 used 0\n";
+
+#[test]
+fn linked_with_the_real_runtime_and_run_with_the_simulator() {
+    assert_eq!(run("real", &[], |toolkit, _| toolkit.join("lib/libcudart.so.13")), EXPECTED);
+}
+
+#[test]
+fn linked_with_the_simulator() {
+    assert_eq!(run("simulated", &[], |_, simulator| simulator.join("libcudart.so")), EXPECTED);
+}
+
+#[test]
+fn with_a_default_stream_per_thread() {
+    let per_thread = ["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"];
+    assert_eq!(run("per_thread", &per_thread, |toolkit, _| toolkit.join("lib/libcudart.so.13")), EXPECTED);
+}
