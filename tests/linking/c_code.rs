@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::probe::{clean, folder, printed, value, Build};
 
-const LINK_KINDS: [&str; 3] = ["dylib", "static", "dlopen"];
+pub const LINK_KINDS: [&str; 3] = ["dylib", "static", "dlopen"];
 
 /// The toolkit that has the simulated runtime.
-fn simulated() -> Option<PathBuf> {
+pub fn simulated() -> Option<PathBuf> {
     let root = std::env::var_os("CUDA_MEMPOOL_TEST_SIM").map(PathBuf::from);
     if root.is_none() {
         println!("skipped: CUDA_MEMPOOL_TEST_SIM is not set (cargo xtask test sets it)");

@@ -5,6 +5,7 @@
 //! simulated runtime. No GPU is needed.
 
 mod build_script;
+mod c_allocator;
 mod c_code;
 mod loader;
 mod probe;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -29,7 +30,15 @@ pub fn run() -> Result<PathBuf> {
         for name in TESTS {
             tests.args(["--test", name]);
         }
-        let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
+        let mut examples = cargo::cargo(&[
+            "build",
+            "--release",
+            "--package",
+            "cuda-mempool",
+            "--examples",
+            "--features",
+            "allocator-api2",
+        ]);
         let mut benches = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--benches"]);
         let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
         for command in [&mut tests, &mut examples, &mut benches, &mut with_kernel] {
@@ -43,12 +52,31 @@ pub fn run() -> Result<PathBuf> {
                 copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
             }
         }
+        c_allocator(link, &folder.join(link.name()).join("c/allocator"))?;
     }
     let script = folder.join("run.sh");
     fs::write(&script, RUN)?;
     make_executable(&script)?;
     println!("{}", folder.display());
     Ok(folder)
+}
+
+/// Builds the library for C as its users do, and the C program that tests it, with the library inside.
+fn c_allocator(link: Link, program: &Path) -> Result<()> {
+    let toolkit = wheels::nvcc()?;
+    let prefix = crate::target().join("bundle-build").join(link.name()).join("c");
+    let mut make = Command::new("make");
+    make.args(["--silent", "--directory"]).arg(crate::root().join("cuda-mempool-c")).arg("install");
+    make.arg(format!("PREFIX={}", prefix.display())).arg(format!("TARGET_DIR={}/target", prefix.display()));
+    link.apply(&mut make)?;
+    cargo::run(make.env("CUDA_HOME", &toolkit))?;
+
+    let needed = std::fs::read_to_string(prefix.join("target/private"))?;
+    fs::create_dir_all(program.parent().context("a file lies in a folder")?)?;
+    let mut cc = Command::new("cc");
+    cc.arg("-pthread").arg("-I").arg(prefix.join("include")).arg("-o").arg(program);
+    cc.arg(crate::root().join("tests/c/allocator.c")).arg(prefix.join("lib/libcuda_mempool_c.a"));
+    cargo::run(cc.arg("-L").arg(toolkit.join("lib")).args(needed.split_whitespace()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -5,6 +5,7 @@ mod bundle;
 mod cargo;
 mod debian;
 mod docs;
+mod header;
 mod sim;
 mod test;
 mod tour;
@@ -36,6 +37,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Make the C header of cuda-mempool-c again.
+    Header {
+        /// Change nothing; fail when the header is not what the source makes.
+        #[arg(long)]
+        check: bool,
+    },
     /// Make the folder target/bundle, whose run.sh tests the crates on a GPU machine without Rust.
     Bundle,
 }
@@ -46,6 +53,7 @@ fn main() -> anyhow::Result<()> {
         Command::Test { parts } => test::run(&parts),
         Command::Bindings { check } => bindings::run(check),
         Command::Docs { check } => docs::run(check),
+        Command::Header { check } => header::run(check),
         Command::Bundle => bundle::run().map(drop),
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::cargo::{self, Link};
-use crate::{bindings, docs, sim, wheels};
+use crate::{bindings, docs, header, sim, wheels};
 
 /// The parts of the test run, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -50,6 +50,7 @@ impl Part {
 
 fn style() -> Result<()> {
     docs::run(true)?;
+    header::run(true)?;
     cargo::run(&mut cargo::cargo(&["fmt", "--all", "--check"]))?;
     cargo::run(&mut cargo::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     cargo::run(cargo::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
