@@ -166,8 +166,7 @@ fn host_functions_cannot_reach_cuda() {
 fn forgetting_is_only_a_leak() {
     let Some(sim) = sim::alone(1) else { return };
     let (stream, pool) = stream_and_pool();
-    let mut buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
-    std::mem::forget(buffer.slice_mut(..10));
+    let buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
     std::mem::forget(stream.clone());
     assert_eq!(must(buffer.to_vec()), [0; 100]);
     std::mem::forget(buffer);
@@ -373,4 +372,23 @@ fn an_unloading_runtime_is_success() {
     drop(first);
     assert!(second.close().is_ok());
     assert_eq!(sim::heard(), []);
+}
+
+/// Late in the end of the process, where nothing can be enqueued any more, nothing is waited for either.
+#[test]
+fn an_unloading_runtime_stops_nobody() {
+    let Some(sim) = sim::alone(1) else { return };
+    let (stream, pool) = stream_and_pool();
+    let mut buffer = must(pool.from_slice(&stream, &[7_u8; 64]));
+    let mut output = [0; 64];
+    let own = Stream::per_thread(device(0));
+    sim.add_fault("*%1=4");
+    let copied = buffer.copy_to_host(&mut output);
+    let scoped = stream.scope(|s| s.copy_to_host(&buffer, &mut output));
+    let empty = stream.scope(|_| Ok(()));
+    let moved = buffer.set_stream(&own);
+    sim.clear_faults();
+    for answer in [copied, scoped, empty, moved] {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unloading);
+    }
 }

@@ -441,13 +441,46 @@ fn pools_on_the_host() {
     let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
     assert_eq!(must(buffer.to_vec()), [1, 2, 3], "copies need no grant");
     assert_eq!(must(pool.access(device)), Access::None);
-    assert_eq!(fails(buffer.fill(7)).kind(), ErrorKind::InvalidValue);
+    let error = fails(buffer.fill(7));
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    assert!(error.to_string().contains("MemPool::set_access"), "{error}");
     must(pool.set_access(device, Access::ReadWrite));
     must(buffer.fill(7));
     assert_eq!(must(buffer.to_vec()), [7; 3]);
     must(pool.revoke_access(device));
     let shared_host_pool = MemPool::builder(Location::Host).handle_types(HandleTypes::POSIX_FD).build();
     assert_eq!(fails(shared_host_pool).kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn pools_of_managed_memory() {
+    let Some(device) = some_device() else { return };
+    let stream = must(Stream::new(device));
+    for location in [Location::Managed, Location::ManagedOn(device)] {
+        let pool = match MemPool::builder(location).build() {
+            Ok(pool) => pool,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+        must(buffer.slice_mut(..1).fill(9));
+        assert_eq!(must(buffer.to_vec()), [9, 2, 3]);
+        assert_eq!(must(pool.usage()).used, 3);
+    }
+}
+
+#[test]
+fn default_pools_are_not_only_on_devices() {
+    let Some(device) = some_device() else { return };
+    let locations = [Location::Host, Location::HostNuma(0), Location::ManagedOn(device)];
+    for location in locations {
+        match MemPool::default_for(location) {
+            Ok(pool) => assert_eq!(pool, must(MemPool::current_for(location))),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(error.missing().is_some(), "{error}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -538,6 +571,14 @@ fn a_kernel_of_a_peer_reaches_granted_memory() {
         }));
     }));
     assert_eq!(must(buffer.to_vec()), vec![5; 1000]);
+}
+
+#[test]
+fn an_event_of_another_device_is_named() {
+    let Some([first, second]) = two_devices() else { return };
+    let error = fails(must(Event::new(first)).record(&must(Stream::new(second))));
+    assert_eq!(error.kind(), ErrorKind::InvalidHandle);
+    assert!(error.to_string().contains(&format!("the event is of {first} and the stream of {second}")), "{error}");
 }
 
 /// What a type may be sent or shared as is part of its promise.

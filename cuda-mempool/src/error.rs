@@ -137,6 +137,8 @@ impl Error {
             ErrorKind::SizeOverflow => cudaError_t::cudaErrorMemoryAllocation,
             ErrorKind::Capture => cudaError_t::cudaErrorStreamCaptureUnsupported,
             ErrorKind::NotPermitted => cudaError_t::cudaErrorNotPermitted,
+            ErrorKind::InvalidDevice => cudaError_t::cudaErrorInvalidDevice,
+            ErrorKind::Other => cudaError_t::cudaErrorUnknown,
             _ => cudaError_t::cudaErrorInvalidValue,
         };
         Self::new(code, function, Detail::Refused(kind, why.into()))
@@ -176,9 +178,10 @@ impl Error {
         self
     }
 
-    /// Whether this crate refused, so that nothing was called.
-    pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self.0.detail, Detail::Refused(..))
+    /// Whether it is certain that the call did nothing: this crate refused, or the process is ending. Other errors may
+    /// be those of earlier work.
+    pub(crate) fn did_nothing(&self) -> bool {
+        matches!(self.0.detail, Detail::Refused(..)) || self.kind() == ErrorKind::Unloading
     }
 
     /// What kind of failure this is.
@@ -252,7 +255,9 @@ impl Error {
 fn kind_of(code: cudaError_t) -> ErrorKind {
     match code {
         cudaError_t::cudaErrorMemoryAllocation => ErrorKind::OutOfMemory,
-        cudaError_t::cudaErrorNotSupported | cudaError_t::cudaErrorSharedObjectSymbolNotFound => ErrorKind::Unsupported,
+        cudaError_t::cudaErrorNotSupported
+        | cudaError_t::cudaErrorSharedObjectSymbolNotFound
+        | cudaError_t::cudaErrorCallRequiresNewerDriver => ErrorKind::Unsupported,
         cudaError_t::cudaErrorPeerAccessUnsupported => ErrorKind::PeerAccess,
         cudaError_t::cudaErrorSharedObjectInitFailed => ErrorKind::NoRuntime,
         cudaError_t::cudaErrorNoDevice
@@ -269,8 +274,11 @@ fn kind_of(code: cudaError_t) -> ErrorKind {
         cudaError_t::cudaErrorCudartUnloading => ErrorKind::Unloading,
         cudaError_t(900..=908) => ErrorKind::Capture,
         // Errors of work on the device: the driver stops everything in the context before it reports them. 214, 220
-        // and 226 are memory and link faults, 700 to 719 faults of kernels.
-        cudaError_t(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721) => ErrorKind::DeviceFault,
+        // and 226 are memory and link faults, 700 to 721 faults of kernels, 806 and 810 the end of the MPS server or of
+        // this client of it, 911 a fault outside the device.
+        cudaError_t(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 806 | 810 | 911) => {
+            ErrorKind::DeviceFault
+        }
         _ => ErrorKind::Other,
     }
 }

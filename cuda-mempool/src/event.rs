@@ -125,7 +125,12 @@ impl Event {
             self.0.captured.store(true, Ordering::Relaxed);
         }
         // SAFETY: both handles are alive.
-        unsafe { call!(cudaEventRecord(self.0.raw, stream.raw())) }
+        unsafe { call!(cudaEventRecord(self.0.raw, stream.raw())) }.map_err(|error| {
+            if self.0.device == stream.device() {
+                return error;
+            }
+            error.about(format!("the event is of {} and the stream of {}", self.0.device, stream.device()))
+        })
     }
 
     /// Whether what it recorded last is done. An event never recorded is.

@@ -197,8 +197,8 @@ impl Stream {
         ready(unsafe { call!(cudaStreamQuery(self.raw())) })
     }
 
-    /// Has what is enqueued from now on wait for what `event` recorded last. An event never recorded is waited for by
-    /// nobody.
+    /// Has what is enqueued from now on wait for what `event` recorded last. For an event that never recorded there
+    /// is no wait.
     ///
     /// # Errors
     /// What `cudaStreamWaitEvent` answers, or [`ErrorKind::WrongThread`].

@@ -108,9 +108,12 @@ pub fn on_drop_error(hook: impl Fn(&Error) + Send + Sync + 'static) {
     drop(before);
 }
 
-/// Tells the hook of a failure that nothing can return.
+/// Tells the hook of a failure that nothing can return. That the process is ending is none.
 #[cold]
 pub(crate) fn report(error: &Error) {
+    if error.kind() == ErrorKind::Unloading {
+        return;
+    }
     let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
     let told = catch_unwind(AssertUnwindSafe(|| match hook {
         Some(hook) => hook(error),

@@ -83,7 +83,8 @@ fn main() {
     }
     let mut arguments = Arguments::from_args();
     // The facts share a device, and some of them its statistics: in turn, unless asked otherwise.
-    arguments.test_threads.get_or_insert(1);
+    let threads = env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok()).unwrap_or(1);
+    arguments.test_threads.get_or_insert(threads);
     let tests = AREAS.iter().flat_map(tests_of).collect();
     libtest_mimic::run(&arguments, tests).exit();
 }

@@ -17,7 +17,8 @@ const TESTS: &[&str] =
 const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
 
 /// What the target machine runs.
-const RUN: &str = include_str!("bundle/run.sh");
+const SCRIPTS: &[(&str, &str)] =
+    &[("run.sh", include_str!("bundle/run.sh")), ("sanitize.sh", include_str!("bundle/sanitize.sh"))];
 
 /// Builds the tests, examples and benches in all three link kinds into `target/bundle`.
 pub fn run() -> Result<PathBuf> {
@@ -30,16 +31,17 @@ pub fn run() -> Result<PathBuf> {
         for name in TESTS {
             tests.args(["--test", name]);
         }
-        let mut examples = cargo::cargo(&[
-            "build",
-            "--release",
+        let mut examples = cargo::cargo(&["build", "--release", "--examples"]);
+        examples.args(["--package", "cuda-mempool-tests", "--package", "cuda-mempool"]);
+        let mut benches = cargo::cargo(&[
+            "bench",
+            "--no-run",
+            "--package",
+            "cuda-mempool-tests",
             "--package",
             "cuda-mempool",
-            "--examples",
-            "--features",
-            "allocator-api2",
+            "--benches",
         ]);
-        let mut benches = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--benches"]);
         let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
         for command in [&mut tests, &mut examples, &mut benches, &mut with_kernel] {
             link.apply(command)?;
@@ -48,15 +50,17 @@ pub fn run() -> Result<PathBuf> {
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
             command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");
-            for program in cargo::executables(command)? {
+            for program in cargo::executables(command)?.into_iter().filter(|program| program.kind != "lib") {
                 copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
             }
         }
         c_allocator(link, &folder.join(link.name()).join("c/allocator"))?;
     }
-    let script = folder.join("run.sh");
-    fs::write(&script, RUN)?;
-    make_executable(&script)?;
+    for (name, text) in SCRIPTS {
+        let script = folder.join(name);
+        fs::write(&script, text)?;
+        make_executable(&script)?;
+    }
     println!("{}", folder.display());
     Ok(folder)
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cargo;
+use crate::cargo::{self, Link};
 use crate::wheels;
 
 /// Builds the simulated runtime and gives its path.
@@ -21,8 +21,13 @@ pub fn apply(command: &mut Command) -> Result<()> {
 }
 
 /// As [`apply`], and has what it builds linked with the simulated runtime, in every link kind and in the C side too.
-pub fn apply_to_build(command: &mut Command) -> Result<()> {
+///
+/// In the shared kinds the tests that need the simulator's controls must find them; in a static one they are hidden.
+pub fn apply_to_build(command: &mut Command, link: Link) -> Result<()> {
     let toolkit = toolkit()?;
+    if link != Link::Static {
+        command.env("CUDA_MEMPOOL_REQUIRE_SIM", "1");
+    }
     command.env("LD_LIBRARY_PATH", with_first(&toolkit.join("lib"))?);
     command.env("CUDA_HOME", &toolkit).env("CUDA_MEMPOOL_TEST_SIM", &toolkit);
     apply(command)

@@ -77,7 +77,7 @@ fn suites() -> Result<()> {
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;
-        sim::apply_to_build(&mut test)?;
+        sim::apply_to_build(&mut test, link)?;
         test.env("CUDA_MEMPOOL_TEST_WHEELS", wheels::folder());
         cargo::run(&mut test).with_context(|| format!("link kind {}", link.name()))?;
     }

@@ -160,6 +160,17 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
         let _current = self.stream.enter("cudaMemsetAsync")?;
         // SAFETY: the view's bytes are valid for writing in the order of its stream, and any byte pattern is a `T`.
         unsafe { call!(cudaMemsetAsync(self.pointer.as_ptr().cast(), byte.into(), bytes, self.stream.raw())) }
+            .map_err(|error| self.explain(error))
+    }
+
+    /// A fill is work of the device, which not all memory is open to.
+    #[cold]
+    fn explain(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::InvalidValue {
+            return error;
+        }
+        let device = self.stream.device();
+        error.about(format!("if the memory is not on {device}, that needs a grant: MemPool::set_access"))
     }
 
     /// Sets all elements to `value`.
@@ -332,7 +343,10 @@ fn bracket<R>(home: &Stream, worker: &Stream, work: impl FnOnce() -> Result<R>) 
     impl BackOnPanic<'_> {
         fn back(&self) -> Result<()> {
             order(self.worker, self.home).or_else(|error| {
-                settle(self.worker)?;
+                // What is captured does not run, so there is nothing to wait for, nor could it be waited for.
+                if !matches!(self.worker.is_capturing(), Ok(true)) {
+                    settle(self.worker)?;
+                }
                 Err(error)
             })
         }
@@ -386,7 +400,7 @@ unsafe fn enqueue_copy<T>(target: *mut T, source: *const T, length: usize, strea
 
 /// Waits for a copy that may have been enqueued.
 fn wait_for(stream: &Stream, bytes: usize, enqueued: Result<()>) -> Result<()> {
-    if bytes == 0 || matches!(&enqueued, Err(error) if error.is_refusal()) {
+    if bytes == 0 || matches!(&enqueued, Err(error) if error.did_nothing()) {
         return enqueued;
     }
     let settled = settle(stream);

@@ -10,6 +10,9 @@
 //! - To drop a buffer then fails on the device's side: the memory is leaked and the
 //!   [hook](crate::on_drop_error) told. Drop after the capture has ended.
 //!
+//! While one thread captures in global mode, allocating and freeing fail on every thread, and spoil the capture. The
+//! thread-local mode leaves the others alone.
+//!
 //! Fills, and copies between buffers, are captured. The pointers in the graph are then yours to keep valid: capture is
 //! begun with raw calls, and their `unsafe` covers it.
 //!

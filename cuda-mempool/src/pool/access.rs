@@ -124,30 +124,44 @@ fn set_access(pool: cudaMemPool_t, device: Device, flags: cudaMemAccessFlags) ->
     unsafe { call!(cudaMemPoolSetAccess(pool, &access, 1)) }
 }
 
-/// Takes all access away that is not the owner's, one call per device: a list is refused as a whole.
-///
-/// Drivers give the handle of a destroyed pool, with the access that was granted, to a new one. So this is done with a
-/// new pool, where it can hurt nobody, and when a pool is destroyed, for others that make pools.
-pub(super) fn clear(pool: cudaMemPool_t, location: Location) -> Result<()> {
+/// The devices that were granted access.
+fn granted(pool: cudaMemPool_t, location: Location) -> Result<Vec<Device>> {
+    let mut granted = Vec::new();
     if matches!(location, Location::Managed | Location::ManagedOn(_)) {
         // Nothing is granted there: all devices have access.
-        return Ok(());
+        return Ok(granted);
     }
     for device in Device::all()?.filter(|&device| location.owner() != Some(device)) {
         if access_of(pool, device)? != cudaMemAccessFlags::cudaMemAccessFlagsProtNone {
-            set_access(pool, device, cudaMemAccessFlags::cudaMemAccessFlagsProtNone)?;
+            granted.push(device);
         }
     }
-    Ok(())
+    Ok(granted)
 }
 
-/// As [`clear`], unless work may still be going on with the pool's memory, which a device would lose in the middle.
+/// Takes all access away, one call per device: a list is refused as a whole.
+fn revoke(pool: cudaMemPool_t, granted: &[Device]) -> Result<()> {
+    granted.iter().try_for_each(|&device| set_access(pool, device, cudaMemAccessFlags::cudaMemAccessFlagsProtNone))
+}
+
+/// Has a new pool start without granted access. Drivers give the handle of a destroyed pool, with the access that it
+/// had, to a new one.
+pub(super) fn clear_new(pool: cudaMemPool_t, location: Location) -> Result<()> {
+    revoke(pool, &granted(pool, location)?)
+}
+
+/// Takes granted access away before a pool is destroyed, for whoever gets its handle next. Not while work may still be
+/// going on with its memory, which a device would lose in the middle.
 pub(super) fn clear_if_idle(pool: cudaMemPool_t, location: Location) -> Result<()> {
+    let granted = granted(pool, location)?;
+    if granted.is_empty() {
+        return Ok(());
+    }
     // What can be given back, is; what cannot is allocated, or its free waits for its stream.
     // SAFETY: the pool is alive.
     unsafe { call!(cudaMemPoolTrimTo(pool, 0)) }?;
     if word_of(pool, cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)? > 0 {
         return Ok(());
     }
-    clear(pool, location)
+    revoke(pool, &granted)
 }

@@ -131,7 +131,7 @@ impl MemPoolBuilder {
         unsafe { call!(cudaMemPoolCreate(&mut raw, &props)) }.map_err(|error| self.explain(error))?;
         // From here on, an early return destroys it.
         let pool = MemPool::from_parts(raw, self.location, true);
-        access::clear(raw, self.location)?;
+        access::clear_new(raw, self.location)?;
         if let Some(bytes) = self.release_threshold {
             pool.set_release_threshold(bytes)?;
         }

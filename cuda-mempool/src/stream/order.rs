@@ -98,7 +98,8 @@ impl Drop for OrderingEvent {
     }
 }
 
-/// Returns only when nothing that was enqueued on `stream` can run any more: borrowed memory is free after it.
+/// Returns only when nothing that was enqueued on `stream` can run any more: borrowed memory is free after it. Not to be
+/// called where nothing was enqueued: then there is nothing to wait for, at any price.
 ///
 /// An error says that something went wrong, not that something may still run. When the end cannot be had at all, the
 /// process is aborted: to return would be to let the device write to memory that is used again.
@@ -116,22 +117,20 @@ pub(crate) fn settle(stream: &Stream) -> Result<()> {
 fn settle_after(stream: &Stream, error: Error) -> Result<()> {
     // A capture in global mode on another thread forbids waiting, unless this thread is in relaxed mode.
     let _relaxed = RelaxedCapture::enter();
-    let second = match stream.synchronize().or_else(|_| stream.device().synchronize()) {
+    let last = match stream.synchronize().or_else(|_| stream.device().synchronize()) {
         Ok(()) => return Err(error),
-        Err(second) => second,
+        Err(last) => last,
     };
-    match (error.kind(), second.kind()) {
+    match last.kind() {
         // The driver stops a broken context's work before it reports the fault, and reports it for ever.
-        (ErrorKind::DeviceFault, ErrorKind::DeviceFault) => Err(error),
+        ErrorKind::DeviceFault => Err(error),
         // The process is ending, on another thread: the one that ends it does not come back to a frame that has work
         // enqueued. Whether that work is done cannot be asked any more, so the memory it uses must stay borrowed.
-        (ErrorKind::Unloading, _) | (_, ErrorKind::Unloading) => loop {
+        ErrorKind::Unloading => loop {
             std::thread::park();
         },
         _ => {
-            eprintln!(
-                "cuda-mempool: cannot wait for work that uses borrowed memory, so the process must end: {second}"
-            );
+            eprintln!("cuda-mempool: cannot wait for work that uses borrowed memory, so the process must end: {last}");
             std::process::abort();
         }
     }

@@ -1,6 +1,7 @@
 //! Asynchronous work with borrowed host memory.
 
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytemuck::Pod;
 
@@ -10,6 +11,8 @@ use crate::{teardown, DeviceSlice, DeviceSliceMut, Result, Stream};
 /// Where host memory can be lent to asynchronous work: made by [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'env Stream,
+    /// Whether something may have been enqueued that uses what was lent.
+    lent: AtomicBool,
     /// Invariant in `'scope`: it must be neither grown nor shrunk.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -57,22 +60,22 @@ impl Stream {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
-        struct SettleOnPanic<'a>(&'a Stream);
-        impl Drop for SettleOnPanic<'_> {
+        struct EndOnPanic<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
+        impl Drop for EndOnPanic<'_, '_, '_> {
             fn drop(&mut self) {
-                if let Err(error) = settle(self.0) {
+                if let Err(error) = self.0.end() {
                     teardown::report(&error);
                 }
             }
         }
 
-        let scope = Scope { stream: self, scope: PhantomData, env: PhantomData };
-        let on_panic = SettleOnPanic(self);
+        let scope = Scope { stream: self, lent: AtomicBool::new(false), scope: PhantomData, env: PhantomData };
+        let on_panic = EndOnPanic(&scope);
         let result = work(&scope);
         std::mem::forget(on_panic);
-        let settled = settle(self);
+        let ended = scope.end();
         let result = result?;
-        settled?;
+        ended?;
         Ok(result)
     }
 }
@@ -97,7 +100,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         source: &'scope [T],
     ) -> Result<()> {
         // SAFETY: the source is lent for 'scope, and the scope settles this stream before that ends.
-        unsafe { target.into().copy_from_host_on(self.stream, source) }
+        self.lend(unsafe { target.into().copy_from_host_on(self.stream, source) })
     }
 
     /// Enqueues a copy to `target` on the host, which can be read when the scope is over. If the buffer belongs to
@@ -112,7 +115,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         target: &'scope mut [T],
     ) -> Result<()> {
         // SAFETY: the target is lent for 'scope, and the scope settles this stream before that ends.
-        unsafe { source.into().copy_to_host_on(self.stream, target) }
+        self.lend(unsafe { source.into().copy_to_host_on(self.stream, target) })
     }
 
     /// Enqueues a host function, as [`Stream::launch_host_fn`], that may borrow what outlives the scope.
@@ -122,6 +125,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     #[doc(alias = "cudaLaunchHostFunc")]
     pub fn launch_host_fn<F: FnOnce() + Send + 'scope>(&'scope self, function: F) -> Result<()> {
         // SAFETY: what it borrows lives for 'scope, and the scope settles this stream before that ends.
-        unsafe { self.stream.launch_host_fn_unchecked(function) }
+        self.lend(unsafe { self.stream.launch_host_fn_unchecked(function) })
+    }
+
+    /// Notes what an attempt to enqueue came to.
+    fn lend(&self, answer: Result<()>) -> Result<()> {
+        if !matches!(&answer, Err(error) if error.did_nothing()) {
+            self.lent.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn end(&self) -> Result<()> {
+        if self.lent.load(Ordering::Relaxed) {
+            settle(self.stream)
+        } else if teardown::forked() {
+            Ok(())
+        } else {
+            self.stream.synchronize()
+        }
     }
 }

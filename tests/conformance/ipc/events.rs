@@ -7,7 +7,7 @@ use crate::support::link::Link;
 use crate::support::prelude::*;
 
 area! {
-    facts: [
+    isolated: [
         ordinary_event_has_no_handle,
         event_is_not_opened_in_its_own_process,
         all_zero_event_handle_is_not_opened,

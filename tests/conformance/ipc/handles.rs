@@ -10,7 +10,7 @@ use crate::support::pool::attribute_of;
 use crate::support::prelude::*;
 
 area! {
-    facts: [
+    isolated: [
         pool_without_handle_type_is_not_exported,
         default_pool_is_not_exported,
         exported_fd_is_inherited_by_a_new_program,
@@ -22,7 +22,7 @@ area! {
         all_zero_pointer_is_not_imported,
         fabric_pool_is_exported_where_the_machine_permits,
     ],
-    questions: [imported_pool_in_one_process, odd_handles, interior_pointer, foreign_pointer_data],
+    questions: [fabric_pool_after_an_allocation, imported_pool_in_one_process, odd_handles, interior_pointer, foreign_pointer_data],
 }
 
 #[track_caller]
@@ -123,21 +123,41 @@ fn all_zero_pointer_is_not_imported() -> Outcome {
     Ok(())
 }
 
-/// Without IMEX the pool can be made and used, and its handle is `NotPermitted`.
-fn fabric_pool_is_exported_where_the_machine_permits() -> Outcome {
-    if !machine::pools_have(FABRIC) {
-        return Skip::because("device 0 has no pools with fabric handles");
+fn fabric_pool() -> Result<Pool, Skip> {
+    if machine::pools_have(FABRIC) {
+        Ok(Pool::on_device(0, FABRIC))
+    } else {
+        Skip::because("device 0 has no pools with fabric handles")
     }
-    let stream = Stream::new();
-    let pool = Pool::on_device(0, FABRIC);
-    let memory = pool.alloc(100, &stream);
-    stream.synchronize();
+}
+
+/// Without IMEX its handle is `NotPermitted`; it can be allocated from all the same.
+fn fabric_pool_is_exported_where_the_machine_permits() -> Outcome {
+    let pool = fabric_pool()?;
     let mut handle = [0u8; 64];
     let out = handle.as_mut_ptr().cast();
     answers!(
         cudaMemPoolExportToShareableHandle(out, pool.raw(), FABRIC, 0) => cudaErrorNotPermitted | cudaSuccess
     );
+    let stream = Stream::new();
+    pool.alloc(100, &stream).free();
+    stream.synchronize();
+    Ok(())
+}
+
+/// May end the process.
+fn fabric_pool_after_an_allocation() -> Outcome {
+    let pool = fabric_pool()?;
+    let stream = Stream::new();
+    let memory = pool.alloc(100, &stream);
+    stream.synchronize();
+    say!("allocated");
+    let mut handle = [0u8; 64];
+    let out = handle.as_mut_ptr().cast();
+    say!("export: {}", name(ask!(cudaMemPoolExportToShareableHandle(out, pool.raw(), FABRIC, 0))));
     memory.free();
+    stream.synchronize();
+    say!("freed");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::support::link::Link;
 use crate::support::prelude::*;
 
 area! {
-    facts: [
+    isolated: [
         pool_memory_has_no_handle,
         malloc_memory_has_a_handle,
         handle_is_not_opened_in_its_own_process,

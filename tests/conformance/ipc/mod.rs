@@ -1,4 +1,4 @@
-//! Between processes.
+//! Between processes. Every fact has a process of its own too: what it does may be the end of it.
 
 pub mod death;
 pub mod events;

@@ -10,7 +10,7 @@ use crate::support::link::Link;
 use crate::support::prelude::*;
 
 area! {
-    facts: [
+    isolated: [
         import_may_be_the_first_call_of_a_process,
         importer_reads_and_writes_the_exporters_memory,
         importer_and_exporter_share_host_numa_memory,
@@ -25,8 +25,8 @@ area! {
         read_of_a_device_pointer_imported_twice_and_freed_once_is_fatal,
         host_numa_pointer_is_not_imported_twice,
         exporter_goes_on_when_its_importer_is_killed,
+        importer_goes_on_when_its_exporter_is_killed,
     ],
-    isolated: [importer_goes_on_when_its_exporter_is_killed],
     roles: [
         import_as_first_call,
         read_and_write,

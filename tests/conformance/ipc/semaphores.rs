@@ -9,7 +9,7 @@ use crate::support::link::Link;
 use crate::support::prelude::*;
 
 area! {
-    facts: [
+    isolated: [
         stream_waits_until_the_processor_writes,
         processor_sees_what_a_stream_writes,
         wait_is_for_the_value_or_more,

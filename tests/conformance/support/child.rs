@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::fact::{Area, Outcome, Skip};
-use super::link::Link;
+use super::link::{Link, FAILED};
 use super::watchdog::{leave, Watchdog};
 
 /// How long a peer may live, and how long its exit may take.
@@ -22,7 +22,6 @@ const LIFE: Duration = Duration::from_secs(60);
 const ROLE: &str = "--role";
 const PASSED: &[u8] = b"passed";
 const SKIPPED: &[u8] = b"skipped";
-const FAILED: &[u8] = b"failed";
 
 /// A process that plays a role, killed when this is dropped.
 pub struct Peer {

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// One end. A peer that says nothing for too long is an error, as is one that has gone.
 pub struct Link(UnixStream);
 
+/// What a peer sends instead of anything else when an assertion of its role failed; the text of it follows.
+pub const FAILED: &[u8] = b"failed";
+
 const PATIENCE: Duration = Duration::from_secs(40);
 
 impl Link {
@@ -28,8 +31,14 @@ impl Link {
         self.try_send(bytes).expect("the peer reads");
     }
 
+    #[track_caller]
     pub fn receive(&mut self) -> Vec<u8> {
-        self.try_receive().expect("the peer answers")
+        let bytes = self.try_receive().expect("the peer answers");
+        if bytes == FAILED {
+            let text = self.try_receive().unwrap_or_default();
+            panic!("in the peer: {}", String::from_utf8_lossy(&text));
+        }
+        bytes
     }
 
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -15,6 +15,8 @@ pub struct Device {
     pub total: usize,
     pub used: usize,
     pub legacy: StreamId,
+    /// What streams did that are gone.
+    pub departed: crate::order::Host,
     /// Memory of `cudaMalloc`.
     pub plain: Heap,
     /// Devices whose memory this one can be let reach.
@@ -37,6 +39,7 @@ impl Sim {
             total: self.config.memory,
             used: 0,
             legacy,
+            departed: Default::default(),
             plain: Heap::new(Arc::clone(&self.arena), false, PLAIN_STEP),
             reaches,
             peers: BTreeSet::new(),

@@ -121,6 +121,11 @@ impl<T> Table<T> {
         value.as_mut().filter(|_| live)
     }
 
+    /// Whether nothing is live.
+    pub fn is_empty(&self) -> bool {
+        self.resting.len() == self.slots.len()
+    }
+
     /// All live objects.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         self.slots.iter().enumerate().filter_map(|(slot, (generation, value))| {

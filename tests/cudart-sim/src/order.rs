@@ -52,6 +52,11 @@ impl Host {
         raise_slot(&mut self.known, stamp.at);
     }
 
+    /// Knows what the other knows too.
+    pub fn merge(&mut self, other: &Host) {
+        raise(&mut self.known, &other.known);
+    }
+
     /// Whether the host knows that the operation has finished.
     pub fn covers(&self, epoch: Epoch) -> bool {
         self.known.get(epoch.slot).is_some_and(|count| epoch.count <= *count)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
 use crate::capture::Capture;
 use crate::config::{self, Config};
@@ -196,6 +197,7 @@ impl Sim {
                 self.resume.resize(id.slot() + 1, 0);
             }
             self.resume[id.slot()] = stream.finished;
+            self.devices[stream.device].departed.join(&stream.executed.stamp());
         }
     }
 
@@ -403,11 +405,11 @@ impl Sim {
         let order = &self.streams.get(id).expect("looked up by the caller").executed;
         match op {
             Op::Alloc(allocation, _) => allocation.track.born(now),
-            Op::Mark(marker) => self.wake.extend(marker.reach(order.stamp())),
+            Op::Mark(marker) => self.wake.extend(marker.reach(order.stamp(), Some(Instant::now()))),
             Op::Post(event, number) => event.post(number),
             Op::Free(free) => {
                 let race = free.allocation.track.freed(order, now);
-                self.wake.extend(free.done.reach(order.stamp()));
+                self.wake.extend(free.done.reach(order.stamp(), None));
                 if let Some(race) = race {
                     self.found(&race);
                 }

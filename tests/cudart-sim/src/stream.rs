@@ -108,15 +108,15 @@ pub enum Op {
 /// A point in a stream's order that others can wait for: an event's record, or a free.
 #[derive(Debug, Default)]
 pub struct Marker {
-    reached: OnceLock<(Stamp, Instant)>,
+    reached: OnceLock<(Stamp, Option<Instant>)>,
     waiters: Mutex<Vec<StreamId>>,
 }
 
 impl Marker {
-    /// The stream has come here. Returns the streams that were waiting for it.
-    pub fn reach(&self, stamp: Stamp) -> Vec<StreamId> {
+    /// The stream has come here, at a time if anybody will ask. Returns the streams that were waiting for it.
+    pub fn reach(&self, stamp: Stamp, time: Option<Instant>) -> Vec<StreamId> {
         // A marker is put in one stream once, so it cannot have been set before.
-        let _ = self.reached.set((stamp, Instant::now()));
+        let _ = self.reached.set((stamp, time));
         std::mem::take(&mut *lock(&self.waiters))
     }
 
@@ -132,7 +132,7 @@ impl Marker {
 
     /// When it was reached.
     pub fn time(&self) -> Option<Instant> {
-        self.reached.get().map(|(_, time)| *time)
+        self.reached.get().and_then(|(_, time)| *time)
     }
 
     /// The stream shall be woken when the marker is reached.

@@ -51,6 +51,8 @@ pub unsafe fn cudaDeviceSynchronize() -> Outcome {
     let device = current::device(&sim)?;
     let ids: Vec<_> = sim.streams.iter().filter(|(_, stream)| stream.device == device).map(|(id, _)| id).collect();
     let mut sim = ids.into_iter().fold(sim, sim::wait_for_stream);
+    let departed = sim.devices[device].departed.clone();
+    sim.host.merge(&departed);
     sim.synchronised();
     call::healthy()
 }

@@ -4,7 +4,7 @@
 //! stream that freed it until the free has run and the host has synchronised; until then others get it only if the
 //! caller's policy allows.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::arena::{Arena, Segment};
@@ -27,7 +27,7 @@ pub struct Heap {
     blocks: BTreeMap<usize, Block>,
     available: BTreeSet<(usize, usize)>,
     /// Blocks freed by each stream, not yet available to all; by length and address.
-    freed: HashMap<StreamId, BTreeSet<(usize, usize)>>,
+    freed: BTreeMap<StreamId, BTreeSet<(usize, usize)>>,
 }
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Heap {
             segments: BTreeMap::new(),
             blocks: BTreeMap::new(),
             available: BTreeSet::new(),
-            freed: HashMap::new(),
+            freed: BTreeMap::new(),
         }
     }
 
