@@ -43,13 +43,8 @@ fn of_chapter(name: &str, source: &str) -> Vec<Sample> {
     while let Some(line) = lines.next() {
         if let Some(language) = line.strip_prefix("```") {
             let block: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
-            if language.is_empty() {
-                // The first block of Rust after it is what replaces it.
-                if let Some(sample) = samples.last_mut().filter(|sample| sample.rust.is_empty()) {
-                    sample.rust = block.into_iter().filter(|line| !is_hidden(line)).collect::<Vec<_>>().join("\n");
-                }
-            } else {
-                samples.push(Sample {
+            match language {
+                "c" | "cpp" => samples.push(Sample {
                     chapter: name.to_owned(),
                     title: title.clone().unwrap_or_default(),
                     section: section.clone(),
@@ -57,7 +52,14 @@ fn of_chapter(name: &str, source: &str) -> Vec<Sample> {
                     language: language.to_owned(),
                     foreign: block.join("\n"),
                     rust: String::new(),
-                });
+                }),
+                // The first block of Rust after it is what replaces it.
+                "" | "no_run" => {
+                    if let Some(sample) = samples.last_mut().filter(|sample| sample.rust.is_empty()) {
+                        sample.rust = block.into_iter().filter(|line| !is_hidden(line)).collect::<Vec<_>>().join("\n");
+                    }
+                }
+                _ => {}
             }
         } else if let Some(heading) = line.strip_prefix("# ") {
             section = Some(heading.to_owned());

@@ -40,8 +40,3 @@ use cuda::cudaError;
 
 /// What the implementation of an exported function gives back; the error is what the caller gets.
 type Outcome<T = ()> = Result<T, cudaError>;
-
-/// A lock whose holder never leaves things half-done: a panic inside ends the process at the C boundary.
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

@@ -1,8 +1,11 @@
 //! The simulated runtime: everything there is, behind one lock, and how streams advance.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::capture::Capture;
 use crate::config::{self, Config};
@@ -74,40 +77,68 @@ pub struct Races {
     pub last: String,
 }
 
-static SIM: OnceLock<Mutex<Sim>> = OnceLock::new();
+static SIM: Mutex<Option<Sim>> = Mutex::new(None);
 static PROGRESS: Condvar = Condvar::new();
 
+/// The simulator, locked.
+pub struct Locked(MutexGuard<'static, Option<Sim>>);
+
 /// The one simulator, made by the first call.
-pub fn lock() -> MutexGuard<'static, Sim> {
-    crate::lock(SIM.get_or_init(|| Mutex::new(Sim::new())))
+pub fn lock() -> Locked {
+    let mut sim = SIM.lock();
+    if sim.is_none() {
+        *sim = Some(Sim::new());
+    }
+    Locked(sim)
 }
 
 /// The simulator, if any call has made it and it can still be used.
-pub fn if_started() -> Option<MutexGuard<'static, Sim>> {
-    SIM.get().filter(|_| !process::is_forked_child()).map(crate::lock)
+pub fn if_started() -> Option<Locked> {
+    if process::is_forked_child() {
+        return None;
+    }
+    let sim = SIM.lock();
+    sim.is_some().then_some(Locked(sim))
 }
 
-/// Waits until something has finished.
-fn wait_for_progress(mut sim: MutexGuard<'static, Sim>) -> MutexGuard<'static, Sim> {
-    sim.waiting += 1;
-    let mut sim = PROGRESS.wait(sim).unwrap_or_else(std::sync::PoisonError::into_inner);
-    sim.waiting -= 1;
-    sim
+impl Deref for Locked {
+    type Target = Sim;
+
+    fn deref(&self) -> &Sim {
+        self.0.as_ref().expect("made before it was locked")
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Sim {
+        self.0.as_mut().expect("made before it was locked")
+    }
 }
 
 /// Waits until `done`.
-pub fn wait_until(mut sim: MutexGuard<'static, Sim>, mut done: impl FnMut(&Sim) -> bool) -> MutexGuard<'static, Sim> {
+pub fn wait_until(mut sim: Locked, mut done: impl FnMut(&Sim) -> bool) -> Locked {
     while !done(&sim) {
-        sim = wait_for_progress(sim);
+        sim.waiting += 1;
+        PROGRESS.wait(&mut sim.0);
+        sim.waiting -= 1;
     }
     sim
 }
 
 /// Waits until the stream has finished what was submitted so far; then the host knows it.
-pub fn wait_for_stream(sim: MutexGuard<'static, Sim>, id: StreamId) -> MutexGuard<'static, Sim> {
+pub fn wait_for_stream(sim: Locked, id: StreamId) -> Locked {
     let Some(count) = sim.streams.get(id).map(|stream| stream.submitted.at().count) else { return sim };
     let mut sim = wait_until(sim, |sim| sim.streams.get(id).map_or(true, |stream| stream.finished >= count));
     sim.host_learns(id);
+    sim
+}
+
+/// Waits until every stream of a device has finished what was submitted so far; then the host knows it.
+pub fn wait_for_device(sim: Locked, device: usize) -> Locked {
+    let ids: Vec<_> = sim.streams.iter().filter(|(_, stream)| stream.device == device).map(|(id, _)| id).collect();
+    let mut sim = ids.into_iter().fold(sim, wait_for_stream);
+    let departed = sim.devices[device].departed.clone();
+    sim.host.merge(&departed);
     sim
 }
 
@@ -197,7 +228,13 @@ impl Sim {
                 self.resume.resize(id.slot() + 1, 0);
             }
             self.resume[id.slot()] = stream.finished;
-            self.devices[stream.device].departed.join(&stream.executed.stamp());
+            let stamp = stream.executed.stamp();
+            self.devices[stream.device].departed.join(&stamp);
+            let legacy = self.devices[stream.device].legacy;
+            if let Some(legacy) = self.streams.get_mut(legacy).filter(|_| stream.is_blocking()) {
+                legacy.submitted.join(&stamp);
+                legacy.executed.join(&stamp);
+            }
         }
     }
 
@@ -328,7 +365,7 @@ impl Sim {
     /// The order that an operation brings into its stream.
     fn join_of(&mut self, id: StreamId, op: &Op) {
         let stamps = match op {
-            Op::Await(marker) => marker.stamp().into_iter().cloned().collect(),
+            Op::Await(marker) => marker.stamp().into_iter().collect(),
             Op::Alloc(_, after) => after.clone(),
             Op::Until(_) => {
                 // Another process, or the host, has made it come about, and may have known all that has happened.

@@ -295,3 +295,28 @@ fn default_streams_are_ordered_implicitly() {
     }
     assert_eq!(cudartSimRaces(), 0, "{}", last_race());
 }
+
+#[test]
+fn what_a_destroyed_stream_did_is_ordered_as_if_it_were_there() {
+    let _alone = alone();
+    // SAFETY: the pointers are live for their uses.
+    unsafe {
+        let (mut blocking, late) = (null_mut(), stream());
+        ok(cudaStreamCreate(&mut blocking));
+        let pointer = malloc_async(blocking);
+        ok(cudaStreamDestroy(blocking));
+        // The legacy stream comes after all that blocking streams were given before.
+        ok(cudaMemsetAsync(pointer, 1, SIZE, cudaStreamLegacy));
+        ok(cudaFreeAsync(pointer, cudaStreamLegacy));
+        let gone = stream();
+        let pointer = malloc_async(gone);
+        let gate = Gate::on(gone);
+        ok(cudaStreamDestroy(gone));
+        drop(gate);
+        ok(cudaDeviceSynchronize());
+        ok(cudaFreeAsync(pointer, late));
+        ok(cudaDeviceSynchronize());
+        ok(cudaStreamDestroy(late));
+    }
+    assert_eq!(cudartSimRaces(), 0, "{}", last_race());
+}
