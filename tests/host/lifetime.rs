@@ -1,7 +1,7 @@
 //! The end of allocators, forked children, and captures that go on elsewhere.
 
 use std::ptr::null_mut;
-use std::sync::mpsc;
+use std::sync::{mpsc, Mutex};
 use std::thread;
 
 use allocator_api2::alloc::Allocator;
@@ -63,6 +63,39 @@ fn blocks_lost_by_hand_go_with_the_allocator() {
     });
 }
 
+/// Keeps what is logged as a warning.
+struct Warnings(Mutex<Vec<String>>);
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record) {
+        self.0.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn blocks_lost_by_hand_are_reported_in_debug_builds() {
+    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+    alone(|device| {
+        log::set_logger(&WARNINGS).expect("no other test logs");
+        log::set_max_level(log::LevelFilter::Warn);
+        drop(PinnedBox::new(&pinned(device)?, 1));
+        assert!(WARNINGS.0.lock().unwrap().is_empty());
+        let lossy = pinned(device)?;
+        assert!(lossy.allocate(std::alloc::Layout::new::<[u8; 100]>()).is_ok());
+        drop(lossy);
+        let warnings = WARNINGS.0.lock().unwrap();
+        assert_eq!(warnings.len(), usize::from(cfg!(debug_assertions)), "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.starts_with("1 blocks")), "{warnings:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_forked_child_touches_nothing() {
     alone(|device| {
@@ -98,7 +131,7 @@ fn a_forked_child_touches_nothing() {
 fn a_capture_elsewhere_goes_on() {
     alone(|device| {
         let stream = Stream::new(device)?;
-        let pinned = pinned(device)?;
+        let (pinned, short_lived) = (pinned(device)?, pinned(device)?);
         let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeGlobal;
         // SAFETY: the stream is alive.
         let begun = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
@@ -111,7 +144,10 @@ fn a_capture_elsewhere_goes_on() {
             let allocate = || {
                 drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
                 drop(PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?);
-                pinned.prime(64 << 20)
+                pinned.prime(64 << 20)?;
+                pinned.trim()?;
+                drop(short_lived);
+                Ok::<_, cuda_mempool::Error>(())
             };
             scope.spawn(allocate).join().unwrap()
         });

@@ -8,6 +8,7 @@ mod collections;
 mod faults;
 mod lifetime;
 mod placement;
+mod threads;
 mod trait_contract;
 
 #[path = "../support"]

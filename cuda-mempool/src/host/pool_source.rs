@@ -30,6 +30,7 @@ impl PoolSource {
 
     /// Has the pool get `bytes` from the system, on several threads, and keep them.
     pub(super) fn prime(&self, bytes: usize) -> Result<()> {
+        let _relaxed = relaxed("cudaMallocFromPoolAsync")?;
         // What was freed must be done with before streams other than its own can have it.
         self.stream.synchronize()?;
         let steps = bytes.div_ceil(STEP);

@@ -3,7 +3,8 @@
 /// What an allocator holds, in numbers.
 ///
 /// Taken while other threads go on, the numbers are each right for some moment of the call, not all for the same one.
-/// Blocks are counted by their true lengths, which are up to an eighth (and 47 bytes) above what was asked for.
+/// Blocks are counted by the lengths that were reported: up to an eighth (and 47 bytes) above what was asked for where they
+/// come from chunks, up to 64 KiB where they do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {

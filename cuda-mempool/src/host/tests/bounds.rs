@@ -118,9 +118,9 @@ fn stocks_and_empty_chunks_make_room_for_large_blocks() {
 #[test]
 fn stocks_make_room_in_their_chunk() {
     let arena = capped(CHUNK);
-    let small = layout(64, 8);
+    let small = layout(CHUNK / 16, 8);
     let blocks: Vec<_> = std::iter::from_fn(|| arena.allocate(small).ok()).collect();
-    // Those that remain in stock are too scattered for a long block.
+    assert!(blocks.len() >= 12);
     for block in blocks {
         // SAFETY: the block is from this arena, with this layout.
         unsafe { arena.deallocate(block.cast(), small) };
@@ -140,6 +140,8 @@ fn room_that_came_back_is_found() {
     for &block in &blocks {
         // SAFETY: the block is from this arena, with this layout.
         unsafe { arena.deallocate(block.cast(), long) };
+        // Out of the stock.
+        arena.trim().unwrap();
         assert_eq!(arena.allocate(long).unwrap(), block);
     }
     for block in blocks {
@@ -178,6 +180,21 @@ fn a_chunk_serves_many_blocks() {
     }
     assert_eq!(arena.source().takes(), 1);
     assert_eq!(arena.stats().live_blocks, 0);
+}
+
+#[test]
+fn stocks_are_bounded() {
+    let arena = arena();
+    for (size, count, most) in [(64, 1000, 70 * 100), (200 << 10, 110, 5 << 20)] {
+        arena.trim().unwrap();
+        let blocks: Vec<_> = (0..count).map(|_| arena.allocate(layout(size, 8)).unwrap()).collect();
+        for block in blocks {
+            // SAFETY: the block is from this arena, with this layout.
+            unsafe { arena.deallocate(block.cast(), layout(size, 8)) };
+        }
+        let stocked = arena.stats().stocked_bytes;
+        assert!(stocked > 0 && stocked < most, "{stocked} bytes of blocks of {size}");
+    }
 }
 
 #[test]

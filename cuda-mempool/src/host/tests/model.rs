@@ -151,7 +151,7 @@ fn follow(arena: &Arena<System>, calls: &[Call]) {
 }
 
 /// Miri takes a thousand times as long.
-const CASES: u32 = if cfg!(miri) { 2 } else { 256 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 100 };
 const CALLS: usize = if cfg!(miri) { 40 } else { 200 };
 
 proptest! {
