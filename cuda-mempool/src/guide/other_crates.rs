@@ -2,7 +2,7 @@
 //!
 //! # Types of one's own
 //!
-//! Elements are plain data in the sense of [bytemuck](crate::bytemuck): any bytes are a value, and there is no padding
+//! Elements are plain data in the sense of [bytemuck]: any bytes are a value, and there is no padding
 //! between the fields. Its derive macros (feature `derive` of bytemuck, as a dependency of yours) check that:
 //!
 //! ```
