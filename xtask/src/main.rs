@@ -1,10 +1,14 @@
 //! The project's own commands. `cargo xtask help` lists them.
 
+#[cfg(feature = "generators")]
 mod bindings;
 mod bundle;
 mod cargo;
 mod debian;
 mod docs;
+#[cfg(not(feature = "generators"))]
+mod generators;
+#[cfg(feature = "generators")]
 mod header;
 mod sim;
 mod test;
@@ -14,6 +18,8 @@ mod wheels;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+#[cfg(not(feature = "generators"))]
+use generators::{bindings, header};
 
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about = "The project's own commands")]
