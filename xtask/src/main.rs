@@ -4,6 +4,7 @@
 mod bindings;
 mod bundle;
 mod cargo;
+#[cfg(feature = "generators")]
 mod debian;
 mod docs;
 #[cfg(not(feature = "generators"))]

@@ -41,6 +41,7 @@ pub const SUPPORTED: &[Cuda] = &[
 ];
 
 /// The libclang that bindgen runs on, exact for the same reason.
+#[cfg(feature = "generators")]
 const LIBCLANG: &str = "libclang==18.1.1";
 
 const fn version(major: u32, minor: u32, runtime: &'static str, crt: &'static str) -> Cuda {
@@ -84,6 +85,7 @@ pub fn nvcc() -> Result<PathBuf> {
 }
 
 /// The folder of libclang's shared library.
+#[cfg(feature = "generators")]
 pub fn libclang() -> Result<PathBuf> {
     unpacked("libclang", &[(LIBCLANG, r".*/clang/native/(libclang.*)")])
 }
