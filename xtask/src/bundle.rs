@@ -10,8 +10,20 @@ use crate::cargo::{self, Link};
 use crate::wheels;
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] =
-    &["conformance", "c_side", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
+const TESTS: &[&str] = &[
+    "conformance",
+    "c_side",
+    "safe_ends",
+    "safe_faults",
+    "safe_lacks",
+    "safe_random",
+    "safe_surface",
+    "host",
+    "cache",
+    "resource",
+    "rmm",
+    "ipc",
+];
 
 /// A program with a kernel of its own.
 const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
@@ -42,6 +54,9 @@ pub fn run() -> Result<PathBuf> {
             "cuda-mempool",
             "--benches",
         ]);
+        for command in [&mut examples, &mut benches] {
+            command.args(["--features", "cuda-mempool/allocator-api2"]);
+        }
         let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
         for command in [&mut tests, &mut examples, &mut benches, &mut with_kernel] {
             link.apply(command)?;

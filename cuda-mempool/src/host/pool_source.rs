@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::thread;
 
 use super::source::Source;
+use crate::buffer::free;
 use crate::stream::RelaxedCapture;
 use crate::{teardown, DeviceBuffer, Error, ErrorKind, MemPool, Result, Stream};
 
@@ -97,10 +98,9 @@ unsafe impl Source for PoolSource {
 
     unsafe fn give(&self, block: NonNull<[u8]>) {
         let _relaxed = relaxed("cudaFreeAsync");
-        let start = block.cast::<u8>();
         // SAFETY: the memory came from `into_raw` above, with a length that the runtime aligned, and is not used any
         // more.
-        drop(unsafe { DeviceBuffer::from_parts(start, block.len(), start.as_ptr().cast(), self.stream.clone()) });
+        teardown::release("cudaFreeAsync", || unsafe { free(block.cast(), &self.stream) });
     }
 
     fn trim(&self) -> Result<()> {
