@@ -2,6 +2,7 @@
 
 mod host_fn;
 mod order;
+mod running;
 mod scope;
 
 use std::cell::Cell;
