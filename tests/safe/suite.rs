@@ -98,7 +98,11 @@ pub fn peers() -> Result<[Device; 2], Skip> {
 /// The simulator, alone.
 pub fn simulated(devices: usize) -> Result<Alone, Skip> {
     device()?;
-    sim::alone(devices).ok_or_else(|| Skip("needs the simulated runtime".into()))
+    let required = std::env::var_os("CUDA_MEMPOOL_REQUIRE_SIM").is_some();
+    match sim::with_devices(devices) {
+        None if !required => Skip::because("needs the simulated runtime"),
+        _ => Ok(sim::alone(devices).expect("the simulated runtime")),
+    }
 }
 
 /// A machine of either kind, of which is asked in the end whether all is well.
