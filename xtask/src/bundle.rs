@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use crate::cargo::{self, Link};
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] = &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
+const TESTS: &[&str] =
+    &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface", "safe_waits"];
 
 /// What the target machine runs.
 const SCRIPTS: &[(&str, &str)] =
