@@ -148,12 +148,12 @@ fn past_captures(wait: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 /// This thread's capture mode set to relaxed, until it is dropped.
-struct RelaxedCapture {
+pub(crate) struct RelaxedCapture {
     previous: cudaStreamCaptureMode,
 }
 
 impl RelaxedCapture {
-    fn enter() -> Option<Self> {
+    pub(crate) fn enter() -> Option<Self> {
         let mut mode = cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
         // SAFETY: the pointer is valid for reading and writing.
         unsafe { call!(cudaThreadExchangeStreamCaptureMode(&mut mode)) }.ok()?;

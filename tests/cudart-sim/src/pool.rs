@@ -77,8 +77,7 @@ impl Where {
         const FD: u32 = cudaMemAllocationHandleType::cudaMemHandleTypePosixFileDescriptor.0;
         const FABRIC: u32 = cudaMemAllocationHandleType::cudaMemHandleTypeFabric.0;
         match self {
-            Where::Device(_) => FD | FABRIC,
-            Where::HostNuma => FD,
+            Where::Device(_) | Where::HostNuma => FD | FABRIC,
             Where::Host | Where::Managed(_) => 0,
         }
     }

@@ -78,8 +78,7 @@ pub unsafe fn cudaFreeHost(ptr: *mut c_void) -> Outcome {
 
 /// Waits until every stream has done what was submitted so far.
 fn wait_for_all(sim: Locked) -> Locked {
-    let ids: Vec<_> = sim.streams.iter().map(|(id, _)| id).collect();
-    ids.into_iter().fold(sim, sim::wait_for_stream)
+    (0..sim.devices.len()).fold(sim, sim::wait_for_device)
 }
 
 pub unsafe fn cudaHostRegister(ptr: *mut c_void, size: usize, flags: c_uint) -> Outcome {
