@@ -20,12 +20,17 @@ mod sim;
 mod suite;
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use cuda_mempool::{on_drop_error, sys, Access, Device, DeviceBuffer, ErrorKind, Event, Location, MemPool, Stream};
+use cuda_mempool::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceId};
+use cuda_mempool::{
+    on_drop_error, sys, Access, Device, DeviceBuffer, Error, ErrorKind, Event, Location, MemPool, Stream,
+};
 use launcher::Launcher;
 use sim::{device, must};
 use suite::{assert_unused, in_child, Outcome};
@@ -265,7 +270,7 @@ fn fork() {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let before = all_calls();
-        let refused = |error: cuda_mempool::Error| error.kind() == ErrorKind::NotPermitted;
+        let refused = |error: Error| error.kind() == ErrorKind::NotPermitted;
         let wrong = [
             (!buffer.as_ref().is_some_and(|it| it.copy_to_host(&mut output).is_err_and(refused)), 1),
             (!stream.scope(|_| Ok(())).is_err_and(refused), 2),
@@ -360,6 +365,51 @@ fn a_hook_that_panics_stays_inside() -> Outcome {
     Ok(())
 }
 
+/// Nor does the panic of a memory resource, which may be anybody's code, come out of a drop.
+fn a_resource_that_panics_stays_inside() -> Outcome {
+    struct Panicking(CudaAsyncMemoryResource);
+    // SAFETY: blocks are those of the resource within, which it never gets back.
+    unsafe impl DeviceMemoryResource for Panicking {
+        fn allocate_async_aligned(
+            &self,
+            bytes: usize,
+            alignment: usize,
+            stream: &Stream,
+        ) -> Result<NonNull<c_void>, Error> {
+            self.0.allocate_async_aligned(bytes, alignment, stream)
+        }
+        unsafe fn deallocate_async_aligned(
+            &self,
+            _pointer: NonNull<c_void>,
+            _bytes: usize,
+            _alignment: usize,
+            _stream: &Stream,
+        ) -> Result<(), Error> {
+            panic!("in a drop")
+        }
+        fn id(&self) -> ResourceId {
+            self.0.id()
+        }
+        fn device(&self) -> Device {
+            self.0.device()
+        }
+        fn trim(&self) -> Result<(), Error> {
+            self.0.trim()
+        }
+    }
+    suite::watch(1)?;
+    let stream = must(Stream::new(device(0)));
+    let resource = Arc::new(Panicking(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
+    let [dropped, closed] = [0; 2].map(|_: u8| must(DeviceBuffer::<u8>::from_resource(resource.clone(), &stream, 100)));
+    drop(dropped);
+    let heard = sim::heard();
+    assert!(heard.len() == 1 && heard[0].2.contains("the memory resource panicked"), "{heard:?}");
+    let (closed, error) = closed.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Other);
+    std::mem::forget(closed);
+    Ok(())
+}
+
 /// The end of the process is no failure: `cudaErrorCudartUnloading` is not told to anybody.
 fn an_unloading_runtime_is_success() -> Outcome {
     let sim = suite::simulated(1)?;
@@ -389,6 +439,7 @@ suite! {
         a_child_forked_where_a_device_was_made_current_puts_none_back,
         a_pool_gives_its_peers_up_when_nothing_uses_it,
         a_hook_that_panics_stays_inside,
+        a_resource_that_panics_stays_inside,
         an_unloading_runtime_is_success,
     ],
     roles: [statics, fork, fork_with_a_device],

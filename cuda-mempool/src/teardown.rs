@@ -48,10 +48,10 @@ pub(crate) fn in_host_fn(run: impl FnOnce()) {
 }
 
 /// Where a panic ends.
-struct Panicked;
+pub(crate) struct Panicked;
 
 /// Runs code of the user's where no panic may get out.
-fn contain(run: impl FnOnce()) -> Result<(), Panicked> {
+pub(crate) fn contain(run: impl FnOnce()) -> Result<(), Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         // It may panic in its own Drop.
         std::mem::forget(payload);
