@@ -1,5 +1,7 @@
 //! Memory on a device, freed in the order of its stream.
 
+mod allocate;
+mod block;
 mod copy;
 mod slice;
 
@@ -12,10 +14,11 @@ use std::ptr::NonNull;
 
 use bytemuck::Pod;
 
-use crate::error::call;
 use crate::stream::order;
 use crate::{teardown, Device, Error, Result, Stream};
 
+pub use block::Home;
+pub(crate) use block::{free, Block};
 pub use slice::{DeviceSlice, DeviceSliceMut};
 
 /// An array of `T` in the memory of a pool, owned, and freed when dropped.
@@ -53,10 +56,8 @@ pub use slice::{DeviceSlice, DeviceSliceMut};
 pub struct DeviceBuffer<T> {
     pointer: NonNull<T>,
     length: usize,
-    /// What is freed: null when nothing is allocated, and before `pointer` where more than the runtime's alignment was
-    /// needed.
-    base: *mut c_void,
-    stream: Stream,
+    /// What is given back in the end. It begins before `pointer` where more than the runtime's alignment was needed.
+    block: ManuallyDrop<Block>,
     owns: PhantomData<T>,
 }
 
@@ -67,11 +68,13 @@ pub struct RawDeviceBuffer<T> {
     pub pointer: *mut T,
     /// How many elements there are.
     pub length: usize,
-    /// What to give to `cudaFreeAsync`: null when there are no bytes. Differs from `pointer` only for element types
-    /// whose alignment is above 256.
+    /// What was allocated: null when there are no bytes. Differs from `pointer` only for element types whose alignment
+    /// is above 256.
     pub base: *mut c_void,
     /// The stream that all work on the memory so far is ordered on.
     pub stream: Stream,
+    /// Who gets `base` back: `cudaFreeAsync`, unless the buffer came from a cache or a memory resource.
+    pub home: Home,
 }
 
 // SAFETY: it owns its elements, which are reached through the runtime alone; the runtime's functions may be called from
@@ -81,57 +84,54 @@ unsafe impl<T: Send> Send for DeviceBuffer<T> {}
 unsafe impl<T: Sync> Sync for DeviceBuffer<T> {}
 
 impl<T> DeviceBuffer<T> {
-    pub(crate) fn without_memory(length: usize, stream: Stream) -> Self {
-        Self { pointer: NonNull::dangling(), length, base: std::ptr::null_mut(), stream, owns: PhantomData }
-    }
-
     /// # Safety
     /// As for [`DeviceBuffer::from_raw`].
     #[inline]
-    pub(crate) unsafe fn from_parts(pointer: NonNull<T>, length: usize, base: *mut c_void, stream: Stream) -> Self {
-        Self { pointer, length, base, stream, owns: PhantomData }
+    unsafe fn from_block(pointer: NonNull<T>, length: usize, block: Block) -> Self {
+        Self { pointer, length, block: ManuallyDrop::new(block), owns: PhantomData }
     }
 
-    /// Takes over memory: it is freed with `cudaFreeAsync` on its stream when dropped.
+    /// Takes over memory: it goes to its home, in the order of its stream, when dropped.
     ///
     /// # Safety
-    /// - `base` must be null, or memory that `cudaFreeAsync` frees and that nobody else frees; with a null `base`,
-    ///   `length * size_of::<T>()` must be 0.
+    /// - `base` must be null, or memory that its home takes back ([`Home::RUNTIME`]: that `cudaFreeAsync` frees) and that
+    ///   nobody else gives back; with a null `base`, `length * size_of::<T>()` must be 0.
     /// - `pointer` must be non-null, aligned, and point to `length` elements within that memory, which the stream's
     ///   device can reach.
     /// - All work on the memory so far must be ordered before what is enqueued on `stream` from now on.
     #[must_use]
     pub unsafe fn from_raw(raw: RawDeviceBuffer<T>) -> Self {
+        let RawDeviceBuffer { pointer, length, base, stream, home } = raw;
         // SAFETY: the caller's promise.
-        unsafe { Self::from_parts(NonNull::new_unchecked(raw.pointer), raw.length, raw.base, raw.stream) }
+        unsafe { Self::from_block(NonNull::new_unchecked(pointer), length, Block { base, stream, home }) }
     }
 
-    /// Takes the buffer apart. The memory is the caller's to free.
+    /// Takes the buffer apart. The memory is the caller's to give back.
     #[must_use]
     pub fn into_raw(self) -> RawDeviceBuffer<T> {
-        let this = ManuallyDrop::new(self);
-        RawDeviceBuffer {
-            pointer: this.pointer.as_ptr(),
-            length: this.length,
-            base: this.base,
-            // SAFETY: `this` is never used nor dropped again.
-            stream: unsafe { std::ptr::read(&this.stream) },
-        }
+        let (pointer, length) = (self.pointer.as_ptr(), self.length);
+        let Block { base, stream, home } = self.into_block();
+        RawDeviceBuffer { pointer, length, base, stream, home }
+    }
+
+    fn into_block(self) -> Block {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never used nor dropped again.
+        unsafe { ManuallyDrop::take(&mut this.block) }
     }
 
     /// Enqueues the free, as dropping does, and says whether that succeeded.
     ///
     /// # Errors
-    /// What `cudaFreeAsync` answers, with the buffer.
+    /// What `cudaFreeAsync` or the memory resource answers, with the buffer.
     #[doc(alias = "cudaFreeAsync")]
     pub fn close(self) -> Result<(), (Self, Error)> {
-        match teardown::try_release("cudaFreeAsync", || self.free()) {
-            Ok(()) => {
-                drop(self.into_raw().stream);
-                Ok(())
-            }
-            Err(error) => Err((self, error)),
-        }
+        let (pointer, length) = (self.pointer, self.length);
+        // SAFETY: the memory is this buffer's, which is gone.
+        unsafe { self.into_block().give_back() }.map_err(|(block, error)| {
+            // SAFETY: the block is this buffer's as before.
+            (unsafe { Self::from_block(pointer, length, block) }, error)
+        })
     }
 
     /// How many elements there are.
@@ -156,13 +156,13 @@ impl<T> DeviceBuffer<T> {
     /// The stream that it belongs to.
     #[must_use]
     pub fn stream(&self) -> &Stream {
-        &self.stream
+        &self.block.stream
     }
 
     /// The device of its stream. The memory may lie elsewhere: see the pool.
     #[must_use]
     pub fn device(&self) -> Device {
-        self.stream.device()
+        self.block.stream.device()
     }
 
     /// The device pointer, for kernels that read, enqueued on [`stream`](Self::stream).
@@ -203,44 +203,22 @@ impl<T> DeviceBuffer<T> {
     /// stays on its stream then.
     #[doc(alias = "cudaStreamWaitEvent")]
     pub fn set_stream(&mut self, stream: &Stream) -> Result<()> {
-        if self.stream != *stream {
-            order(&self.stream, stream)?;
-            self.stream = stream.clone();
+        if self.block.stream != *stream {
+            order(&self.block.stream, stream)?;
+            self.block.stream = stream.clone();
         }
         Ok(())
-    }
-
-    /// Frees what was allocated, in the order of the stream.
-    #[inline]
-    fn free(&self) -> Result<()> {
-        if self.base.is_null() {
-            return Ok(());
-        }
-        if self.stream.is_elsewhere() {
-            return self.free_from_afar();
-        }
-        let _current = self.stream.enter("cudaFreeAsync")?;
-        // SAFETY: `base` was allocated, is freed only here, and all work on it was ordered on this stream.
-        unsafe { call!(cudaFreeAsync(self.base, self.stream.raw())) }
-    }
-
-    /// Another thread's per-thread stream cannot be reached: its work is waited for instead.
-    #[cold]
-    fn free_from_afar(&self) -> Result<()> {
-        let device = self.stream.device();
-        device.synchronize()?;
-        let own = Stream::per_thread(device);
-        let _current = own.enter("cudaFreeAsync")?;
-        // SAFETY: as in `free`; the work is done, so any stream will do.
-        unsafe { call!(cudaFreeAsync(self.base, own.raw())) }
     }
 }
 
 impl<T> Drop for DeviceBuffer<T> {
     #[inline]
     fn drop(&mut self) {
-        if !self.base.is_null() {
-            teardown::release("cudaFreeAsync", || self.free());
+        // SAFETY: the field is not used again.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        // SAFETY: the memory is this buffer's, which is gone.
+        if let Err((_leaked, error)) = unsafe { block.give_back() } {
+            teardown::report(&error);
         }
     }
 }
@@ -250,14 +228,14 @@ impl<T: Pod> DeviceBuffer<T> {
     #[must_use]
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         // SAFETY: the view borrows the buffer, which stays alive and on its stream meanwhile.
-        unsafe { DeviceSlice::new(self.pointer, self.length, &self.stream) }
+        unsafe { DeviceSlice::new(self.pointer, self.length, &self.block.stream) }
     }
 
     /// All of it, to write.
     #[must_use]
     pub fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
         // SAFETY: the view borrows the buffer exclusively, which stays alive and on its stream meanwhile.
-        unsafe { DeviceSliceMut::new(self.pointer, self.length, &self.stream) }
+        unsafe { DeviceSliceMut::new(self.pointer, self.length, &self.block.stream) }
     }
 
     /// A part of it, to read.
@@ -284,7 +262,7 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
         f.debug_struct("DeviceBuffer")
             .field("pointer", &self.pointer)
             .field("length", &self.length)
-            .field("stream", &self.stream)
+            .field("stream", &self.block.stream)
             .finish_non_exhaustive()
     }
 }

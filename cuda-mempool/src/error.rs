@@ -130,11 +130,13 @@ impl Error {
         Self(Box::new(Repr { code, function, detail }))
     }
 
-    /// A refusal of this crate where `function` would have been called next.
+    /// A refusal where the C function `function` would have been called next, for code that stands in for the runtime,
+    /// such as a [memory resource](crate::resource::DeviceMemoryResource).
     #[cold]
-    pub(crate) fn refused(kind: ErrorKind, function: &'static str, why: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn refused(kind: ErrorKind, function: &'static str, why: impl Into<String>) -> Self {
         let code = match kind {
-            ErrorKind::SizeOverflow => cudaError_t::cudaErrorMemoryAllocation,
+            ErrorKind::OutOfMemory | ErrorKind::SizeOverflow => cudaError_t::cudaErrorMemoryAllocation,
             ErrorKind::Capture => cudaError_t::cudaErrorStreamCaptureUnsupported,
             ErrorKind::NotPermitted => cudaError_t::cudaErrorNotPermitted,
             ErrorKind::InvalidDevice => cudaError_t::cudaErrorInvalidDevice,
@@ -202,7 +204,7 @@ impl Error {
         self.0.code
     }
 
-    /// The C function that failed, or that would have been called next had this crate not refused.
+    /// The C function that failed, or that would have been called next had there been no refusal.
     #[must_use]
     pub fn function(&self) -> &'static str {
         self.0.function

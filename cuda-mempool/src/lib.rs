@@ -21,6 +21,9 @@
 //! guide beside what replaces it. What raw code needs is in [`sys`], and every type gives its raw handle out and takes
 //! one in (`as_raw`, `into_raw`, `from_raw`).
 //!
+//! A [`BlockCache`] in front of a pool hands out again what its buffers gave back, without a call of the driver.
+//! [`resource`] has the interface of RAPIDS RMM for pools, caches and what wraps them.
+//!
 //! # What is promised
 //!
 //! - Safe code has no race, on the device or the host, and uses no memory after its free.
@@ -30,10 +33,12 @@
 //!   device 0, and newer drivers make its context then.
 //! - An [`Error`] names the C function, and the thread's last error is clear after it.
 //! - In a forked child dropping does nothing. A child made by bare `clone` calls, past `fork`, cannot be told apart.
+#![cfg_attr(feature = "nightly", feature(allocator_api))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 #![warn(unreachable_pub)]
 
 mod buffer;
+mod cache;
 mod current;
 mod device;
 mod error;
@@ -42,18 +47,26 @@ mod event;
 pub mod example;
 mod graph_memory;
 pub mod guide;
+pub mod host;
 #[cfg(target_os = "linux")]
 pub mod ipc;
 #[cfg(doctest)]
 mod must_not_compile;
 mod pool;
+pub mod resource;
 mod stream;
 mod support;
 mod teardown;
 mod version;
 
-pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, RawDeviceBuffer};
+/// The README's page of code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
+pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Home, RawDeviceBuffer};
 pub use bytemuck;
+pub use cache::{BlockCache, CacheStats};
 pub use cuda_mempool_sys as sys;
 pub use device::{Device, MemoryInfo};
 pub use error::{Error, ErrorKind, OutOfMemory, Result};

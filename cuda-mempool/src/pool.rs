@@ -7,8 +7,9 @@ mod location;
 mod places;
 mod registry;
 
+use std::ffi::c_void;
 use std::fmt;
-use std::mem::{align_of, size_of, ManuallyDrop};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use bytemuck::Pod;
 use cuda_mempool_sys as sys;
 use sys::{cudaError_t, cudaMemPool_t};
 
+use crate::buffer::{Block, Home};
 use crate::error::{call, OutOfMemory};
 use crate::{teardown, DeviceBuffer, Error, ErrorKind, Result, Stream};
 
@@ -23,9 +25,6 @@ pub use access::Access;
 pub use attributes::{PoolUsage, ReusePolicy};
 pub use builder::{HandleTypes, MemPoolBuilder};
 pub use location::Location;
-
-/// The alignment that the runtime promises for every allocation.
-const RUNTIME_ALIGNMENT: usize = 256;
 
 /// A pool of memory, from which [`DeviceBuffer`]s are allocated in the order of a stream.
 ///
@@ -146,15 +145,13 @@ impl MemPool {
     #[doc(alias = "cudaMallocAsync")]
     #[inline]
     pub fn alloc<T: Pod>(&self, stream: &Stream, length: usize) -> Result<DeviceBuffer<T>> {
-        let Some(bytes) = bytes_for::<T>(length) else { return Err(overflow(length, size_of::<T>())) };
-        if bytes == 0 {
-            return Ok(DeviceBuffer::without_memory(length, stream.clone()));
+        // SAFETY: fresh memory of the runtime, in the order of `stream`.
+        unsafe {
+            DeviceBuffer::allocate(stream, length, |bytes| {
+                let base = self.alloc_bytes(stream, bytes)?.as_ptr();
+                Ok(Block { base, stream: stream.clone(), home: Home::RUNTIME })
+            })
         }
-        let base = self.alloc_bytes(stream, bytes)?;
-        let pointer = aligned::<T>(base);
-        // SAFETY: `base` is fresh memory of the runtime for `length` aligned elements from `pointer` on, in the order
-        // of `stream`.
-        Ok(unsafe { DeviceBuffer::from_parts(pointer, length, base.as_ptr().cast(), stream.clone()) })
     }
 
     /// Allocates `length` elements whose bytes are zero.
@@ -180,7 +177,7 @@ impl MemPool {
     }
 
     #[inline]
-    fn alloc_bytes(&self, stream: &Stream, bytes: usize) -> Result<NonNull<u8>> {
+    pub(crate) fn alloc_bytes(&self, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
         const FUNCTION: &str = "cudaMallocFromPoolAsync";
         let _current = stream.enter(FUNCTION)?;
         stream.refuse_capture(FUNCTION, "memory allocated on a stream that is being captured would be the graph's")?;
@@ -190,7 +187,7 @@ impl MemPool {
         let mut base = std::ptr::null_mut();
         // SAFETY: the out pointer is valid, and pool and stream are alive.
         let answer = unsafe { call!(cudaMallocFromPoolAsync(&mut base, bytes, self.0.raw, stream.raw())) };
-        match (answer, NonNull::new(base.cast())) {
+        match (answer, NonNull::new(base)) {
             (Ok(()), Some(base)) => Ok(base),
             (Ok(()), None) => Err(Error::refused(ErrorKind::Other, FUNCTION, "success, but a null pointer")),
             (Err(error), _) => Err(self.explain(error, stream, bytes)),
@@ -213,36 +210,6 @@ impl MemPool {
             device_total: memory.map(|memory| memory.total),
         })
     }
-}
-
-/// The first place for a `T` from `base` on: `base`, where the runtime's alignment is enough.
-#[inline]
-fn aligned<T>(base: NonNull<u8>) -> NonNull<T> {
-    let ahead = if align_of::<T>() <= RUNTIME_ALIGNMENT {
-        0
-    } else {
-        let address = base.as_ptr() as usize;
-        address.next_multiple_of(align_of::<T>()) - address
-    };
-    // SAFETY: `bytes_for` made room for this, and memory does not wrap around to null.
-    unsafe { NonNull::new_unchecked(base.as_ptr().wrapping_add(ahead).cast()) }
-}
-
-/// How many bytes to ask for: room for `length` elements, and for aligning them where the runtime does not.
-#[inline]
-fn bytes_for<T>(length: usize) -> Option<usize> {
-    let bytes = length.checked_mul(size_of::<T>())?;
-    let extra = if bytes == 0 { 0 } else { align_of::<T>().saturating_sub(RUNTIME_ALIGNMENT) };
-    bytes.checked_add(extra).filter(|&bytes| isize::try_from(bytes).is_ok())
-}
-
-#[cold]
-fn overflow(length: usize, size: usize) -> Error {
-    Error::refused(
-        ErrorKind::SizeOverflow,
-        "cudaMallocFromPoolAsync",
-        format!("{length} elements of {size} bytes are more than memory can be addressed"),
-    )
 }
 
 /// Handles of one pool are equal.
@@ -287,25 +254,5 @@ impl Drop for Inner {
         if self.owned {
             teardown::release("cudaMemPoolDestroy", || self.destroy());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_settled_before_cuda_is_called() {
-        #[derive(Clone, Copy)]
-        #[repr(align(4096))]
-        #[allow(dead_code)]
-        struct Page([u8; 4096]);
-        assert_eq!(bytes_for::<u32>(3), Some(12));
-        assert_eq!(bytes_for::<()>(usize::MAX), Some(0));
-        assert_eq!(bytes_for::<Page>(0), Some(0));
-        assert_eq!(bytes_for::<Page>(1), Some(4096 + 4096 - 256));
-        assert_eq!(bytes_for::<u8>(isize::MAX as usize), Some(isize::MAX as usize));
-        assert_eq!(bytes_for::<u8>(isize::MAX as usize + 1), None);
-        assert_eq!(bytes_for::<u64>(usize::MAX / 2), None);
     }
 }

@@ -17,7 +17,7 @@ use crate::current::CurrentDevice;
 use crate::error::call;
 use crate::{teardown, Device, Error, ErrorKind, Event, Result};
 
-pub(crate) use order::{order, settle};
+pub(crate) use order::{order, settle, RelaxedCapture};
 pub use scope::Scope;
 
 /// A queue of work on one device, which runs in order.
@@ -372,7 +372,8 @@ pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
 }
 
 /// A number that no other thread of this process ever had. Works in destructors of thread-locals too.
-fn thread_number() -> u64 {
+#[inline]
+pub(crate) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
         static NUMBER: Cell<u64> = const { Cell::new(0) };

@@ -37,6 +37,8 @@ pub enum Feature {
     PosixFdPools,
     /// Pools that are shared as Win32 handles.
     Win32Pools,
+    /// Pools that are shared as Win32 kernel-mode handles.
+    Win32KmtPools,
     /// Pools that are shared as fabric handles. The device's yes does not say that the system is set up for it.
     FabricPools,
     /// Pools on a NUMA node of the host.
@@ -64,6 +66,7 @@ impl Feature {
         Self::MemoryPools,
         Self::PosixFdPools,
         Self::Win32Pools,
+        Self::Win32KmtPools,
         Self::FabricPools,
         Self::HostNumaPools,
         Self::HostPools,
@@ -78,6 +81,7 @@ impl Feature {
             Self::MemoryPools => (11, 2, 115, "cudaDevAttrMemoryPoolsSupported", ANY),
             Self::PosixFdPools => (11, 3, 119, "cudaDevAttrMemoryPoolSupportedHandleTypes", 1),
             Self::Win32Pools => (11, 3, 119, "cudaDevAttrMemoryPoolSupportedHandleTypes", 2),
+            Self::Win32KmtPools => (11, 3, 119, "cudaDevAttrMemoryPoolSupportedHandleTypes", 4),
             Self::FabricPools => (12, 4, 119, "cudaDevAttrMemoryPoolSupportedHandleTypes", 8),
             Self::HostNumaPools => (12, 2, 142, "cudaDevAttrHostNumaMemoryPoolsSupported", ANY),
             Self::HostPools => (13, 0, 144, "cudaDevAttrHostMemoryPoolsSupported", ANY),

@@ -2,16 +2,36 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::bench;
 use crate::cargo::{self, Link};
+use crate::wheels;
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
-const TESTS: &[&str] = &["conformance", "safe_ends", "safe_faults", "safe_lacks", "safe_random", "safe_surface"];
+const TESTS: &[&str] = &[
+    "conformance",
+    "c_side",
+    "safe_ends",
+    "safe_faults",
+    "safe_lacks",
+    "safe_random",
+    "safe_surface",
+    "host",
+    "cache",
+    "resource",
+    "rmm",
+    "ipc",
+];
+
+/// A program with a kernel of its own.
+const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
 
 /// What the target machine runs.
-const RUN: &str = include_str!("bundle/run.sh");
+const SCRIPTS: &[(&str, &str)] =
+    &[("run.sh", include_str!("bundle/run.sh")), ("sanitize.sh", include_str!("bundle/sanitize.sh"))];
 
 /// Builds the tests, examples and benches in all three link kinds into `target/bundle`.
 pub fn run() -> Result<PathBuf> {
@@ -24,7 +44,8 @@ pub fn run() -> Result<PathBuf> {
         for name in TESTS {
             tests.args(["--test", name]);
         }
-        let mut examples = cargo::cargo(&["build", "--release", "--package", "cuda-mempool", "--examples"]);
+        let mut examples = cargo::cargo(&["build", "--release", "--examples"]);
+        examples.args(["--package", "cuda-mempool-tests", "--package", "cuda-mempool"]);
         let mut benches = cargo::cargo(&[
             "bench",
             "--no-run",
@@ -34,21 +55,49 @@ pub fn run() -> Result<PathBuf> {
             "cuda-mempool",
             "--benches",
         ]);
-        for command in [&mut tests, &mut examples, &mut benches] {
+        for command in [&mut examples, &mut benches] {
+            command.args(["--features", "cuda-mempool/allocator-api2"]);
+        }
+        let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
+        for command in [&mut tests, &mut examples, &mut benches, &mut with_kernel] {
             link.apply(command)?;
+            // The C side wants headers where Rust does not, and a device compiler for its kernel.
+            command.env("CUDA_HOME", wheels::nvcc()?);
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
             command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");
-            for program in cargo::executables(command)? {
+            for program in cargo::executables(command)?.into_iter().filter(|program| program.kind != "lib") {
                 copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
             }
         }
+        c_allocator(link, &folder.join(link.name()).join("c/allocator"))?;
     }
-    let script = folder.join("run.sh");
-    fs::write(&script, RUN)?;
-    make_executable(&script)?;
+    bench::build(&folder.join("bench"))?;
+    for (name, text) in SCRIPTS {
+        let script = folder.join(name);
+        fs::write(&script, text)?;
+        make_executable(&script)?;
+    }
     println!("{}", folder.display());
     Ok(folder)
+}
+
+/// Builds the library for C as its users do, and the C program that tests it, with the library inside.
+fn c_allocator(link: Link, program: &Path) -> Result<()> {
+    let toolkit = wheels::nvcc()?;
+    let prefix = crate::target().join("bundle-build").join(link.name()).join("c");
+    let mut make = Command::new("make");
+    make.args(["--silent", "--directory"]).arg(crate::root().join("cuda-mempool-c")).arg("install");
+    make.arg(format!("PREFIX={}", prefix.display())).arg(format!("TARGET_DIR={}/target", prefix.display()));
+    link.apply(&mut make)?;
+    cargo::run(make.env("CUDA_HOME", &toolkit))?;
+
+    let needed = std::fs::read_to_string(prefix.join("target/private"))?;
+    fs::create_dir_all(program.parent().context("a file lies in a folder")?)?;
+    let mut cc = Command::new("cc");
+    cc.arg("-pthread").arg("-I").arg(prefix.join("include")).arg("-o").arg(program);
+    cc.arg(crate::root().join("tests/c/allocator.c")).arg(prefix.join("lib/libcuda_mempool_c.a"));
+    cargo::run(cc.arg("-L").arg(toolkit.join("lib")).args(needed.split_whitespace()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -58,12 +107,12 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 #[cfg(unix)]
-fn make_executable(path: &Path) -> Result<()> {
+pub fn make_executable(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 #[cfg(not(unix))]
-fn make_executable(_path: &Path) -> Result<()> {
+pub fn make_executable(_path: &Path) -> Result<()> {
     Ok(())
 }

@@ -104,14 +104,15 @@
 //! # cuda_mempool::example::run(|device| {
 //! # use cuda_mempool::example::kernel;
 //! # use cuda_mempool::Stream;
-//! use cuda_mempool::{sys, DeviceBuffer, RawDeviceBuffer};
+//! use cuda_mempool::{sys, DeviceBuffer, Home, RawDeviceBuffer};
 //!
 //! let stream = Stream::new(device)?;
 //! let mut base = std::ptr::null_mut();
 //! // SAFETY: the out pointer is valid.
 //! let answer = unsafe { sys::cudaMalloc(&mut base, 512) };
 //! assert_eq!(answer, sys::cudaError_t::cudaSuccess);
-//! let raw = RawDeviceBuffer { pointer: base.cast::<u8>(), length: 512, base, stream: stream.clone() };
+//! let pointer = base.cast::<u8>();
+//! let raw = RawDeviceBuffer { pointer, length: 512, base, stream: stream.clone(), home: Home::RUNTIME };
 //! // SAFETY: the memory is fresh, ours, and can be freed with cudaFreeAsync.
 //! let mut memory = unsafe { DeviceBuffer::from_raw(raw) };
 //! // SAFETY: the kernel writes 512 bytes, on the buffer's stream.

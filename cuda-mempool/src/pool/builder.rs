@@ -163,6 +163,7 @@ impl MemPoolBuilder {
             let wanted = [
                 (HandleTypes::POSIX_FD, Feature::PosixFdPools),
                 (HandleTypes::WIN32, Feature::Win32Pools),
+                (HandleTypes::WIN32_KMT, Feature::Win32KmtPools),
                 (HandleTypes::FABRIC, Feature::FabricPools),
             ];
             for (types, feature) in wanted {

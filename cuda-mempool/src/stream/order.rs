@@ -137,12 +137,12 @@ fn settle_after(stream: &Stream, error: Error) -> Result<()> {
 }
 
 /// This thread's capture mode set to relaxed, until it is dropped.
-struct RelaxedCapture {
+pub(crate) struct RelaxedCapture {
     previous: cudaStreamCaptureMode,
 }
 
 impl RelaxedCapture {
-    fn enter() -> Option<Self> {
+    pub(crate) fn enter() -> Option<Self> {
         let mut mode = cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
         // SAFETY: the pointer is valid for reading and writing.
         unsafe { call!(cudaThreadExchangeStreamCaptureMode(&mut mode)) }.ok()?;

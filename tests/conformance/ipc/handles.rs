@@ -22,7 +22,8 @@ area! {
         all_zero_pointer_is_not_imported,
         fabric_pool_is_exported_where_the_machine_permits,
     ],
-    questions: [fabric_pool_after_an_allocation, imported_pool_in_one_process, odd_handles, interior_pointer, foreign_pointer_data],
+    questions: [fabric_pool_step_by_step,
+        fabric_export_to_an_odd_address, imported_pool_in_one_process, odd_handles, interior_pointer, foreign_pointer_data],
 }
 
 #[track_caller]
@@ -131,33 +132,61 @@ fn fabric_pool() -> Result<Pool, Skip> {
     }
 }
 
+/// More than the room that a fabric handle needs, aligned for any way to write it.
+#[repr(align(64))]
+struct Room([u8; 128]);
+
 /// Without IMEX its handle is `NotPermitted`; it can be allocated from all the same.
 fn fabric_pool_is_exported_where_the_machine_permits() -> Outcome {
+    let stream = Stream::new();
     let pool = fabric_pool()?;
-    let mut handle = [0u8; 64];
-    let out = handle.as_mut_ptr().cast();
+    let mut handle = Room([0; 128]);
+    let out = handle.0.as_mut_ptr().cast();
     answers!(
         cudaMemPoolExportToShareableHandle(out, pool.raw(), FABRIC, 0) => cudaErrorNotPermitted | cudaSuccess
     );
-    let stream = Stream::new();
-    pool.alloc(100, &stream).free();
+    let memory = pool.alloc(100, &stream);
     stream.synchronize();
+    // Not measured: whether such memory and such a pool can be given back.
+    std::mem::forget((memory, pool));
+    Ok(())
+}
+
+/// Each step may end the process: the last line tells how far it came.
+fn fabric_pool_step_by_step() -> Outcome {
+    let stream = Stream::new();
+    let pool = fabric_pool()?;
+    let memory = pool.alloc(100, &stream);
+    stream.synchronize();
+    say!("allocated");
+    memory.free();
+    stream.synchronize();
+    say!("freed");
+    pool.destroy();
+    say!("destroyed");
+    let pool = fabric_pool()?;
+    let mut handle = Room([0; 128]);
+    let out = handle.0.as_mut_ptr().cast();
+    say!("export, aligned: {}", name(ask!(cudaMemPoolExportToShareableHandle(out, pool.raw(), FABRIC, 0))));
+    pool.destroy();
+    say!("destroyed");
+    let pool = fabric_pool()?;
+    let memory = pool.alloc(100, &stream);
+    stream.synchronize();
+    say!("export after alloc: {}", name(ask!(cudaMemPoolExportToShareableHandle(out, pool.raw(), FABRIC, 0))));
+    memory.free();
+    stream.synchronize();
+    say!("freed");
     Ok(())
 }
 
 /// May end the process.
-fn fabric_pool_after_an_allocation() -> Outcome {
+fn fabric_export_to_an_odd_address() -> Outcome {
+    let _stream = Stream::new();
     let pool = fabric_pool()?;
-    let stream = Stream::new();
-    let memory = pool.alloc(100, &stream);
-    stream.synchronize();
-    say!("allocated");
-    let mut handle = [0u8; 64];
-    let out = handle.as_mut_ptr().cast();
-    say!("export: {}", name(ask!(cudaMemPoolExportToShareableHandle(out, pool.raw(), FABRIC, 0))));
-    memory.free();
-    stream.synchronize();
-    say!("freed");
+    let mut handle = Room([0; 128]);
+    let odd = handle.0.as_mut_ptr().wrapping_add(1).cast();
+    say!("export: {}", name(ask!(cudaMemPoolExportToShareableHandle(odd, pool.raw(), FABRIC, 0))));
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cuda::{cudaDeviceAttr, cudaError};
 use crate::memory::heap::Heap;
+use crate::order::Host;
 use crate::sim::{Sim, PLAIN_STEP};
 use crate::stream::{self, StreamId};
 use crate::Outcome;
@@ -16,7 +17,7 @@ pub struct Device {
     pub used: usize,
     pub legacy: StreamId,
     /// What streams did that are gone.
-    pub departed: crate::order::Host,
+    pub departed: Host,
     /// Memory of `cudaMalloc`.
     pub plain: Heap,
     /// Devices whose memory this one can be let reach.
@@ -39,7 +40,7 @@ impl Sim {
             total: self.config.memory,
             used: 0,
             legacy,
-            departed: Default::default(),
+            departed: Host::default(),
             plain: Heap::new(Arc::clone(&self.arena), false, PLAIN_STEP),
             reaches,
             peers: BTreeSet::new(),

@@ -5,11 +5,12 @@
 //! rules are separated by commas.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
+
+use crate::call;
 use crate::cuda::{cudaError, Function};
 use crate::random::Random;
-use crate::{call, lock};
 
 /// Lets calls pass without a lock while there is no rule.
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -35,7 +36,7 @@ pub fn injected(function: Function) -> Option<cudaError> {
     if !ARMED.load(Ordering::Relaxed) {
         return None;
     }
-    let mut rules = lock(&RULES);
+    let mut rules = RULES.lock();
     // Every rule sees every call, so that counts do not depend on other rules.
     let mut chosen = None;
     for rule in rules.iter_mut().filter(|rule| rule.function.map_or(true, |index| index == function as usize)) {
@@ -66,14 +67,14 @@ pub fn injected(function: Function) -> Option<cudaError> {
 pub fn add(specification: &str, seed: u64) -> Result<(), String> {
     let parts = specification.split(',').map(str::trim).filter(|part| !part.is_empty());
     let new = parts.map(|part| parse(part, seed).ok_or_else(|| part.to_owned())).collect::<Result<Vec<_>, _>>();
-    lock(&RULES).extend(new?);
+    RULES.lock().extend(new?);
     ARMED.store(true, Ordering::Relaxed);
     Ok(())
 }
 
 /// Forgets all rules.
 pub fn clear() {
-    lock(&RULES).clear();
+    RULES.lock().clear();
     ARMED.store(false, Ordering::Relaxed);
 }
 

@@ -29,6 +29,7 @@ mod order;
 mod per_thread;
 mod pool;
 mod process;
+mod progress;
 mod race;
 mod random;
 mod sim;
@@ -40,8 +41,3 @@ use cuda::cudaError;
 
 /// What the implementation of an exported function gives back; the error is what the caller gets.
 type Outcome<T = ()> = Result<T, cudaError>;
-
-/// A lock whose holder never leaves things half-done: a panic inside ends the process at the C boundary.
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

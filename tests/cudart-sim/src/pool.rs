@@ -77,8 +77,7 @@ impl Where {
         const FD: u32 = cudaMemAllocationHandleType::cudaMemHandleTypePosixFileDescriptor.0;
         const FABRIC: u32 = cudaMemAllocationHandleType::cudaMemHandleTypeFabric.0;
         match self {
-            Where::Device(_) => FD | FABRIC,
-            Where::HostNuma => FD,
+            Where::Device(_) | Where::HostNuma => FD | FABRIC,
             Where::Host | Where::Managed(_) => 0,
         }
     }
@@ -288,7 +287,7 @@ impl Sim {
 /// A block whose free has run must still be used in its order.
 fn with_order_of_free(mut found: Found) -> Found {
     if let Some(stamp) = found.free.as_ref().and_then(|free| free.done.stamp()) {
-        found.after.push(stamp.clone());
+        found.after.push(stamp);
     }
     found
 }

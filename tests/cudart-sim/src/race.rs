@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::lock;
+use parking_lot::Mutex;
+
 use crate::order::{Epoch, Host, Timeline};
 use crate::stream::StreamId;
 
@@ -134,7 +135,7 @@ impl Track {
     /// The allocation runs.
     pub fn born(&self, operation: Operation) {
         // Memory of a graph is born with each launch.
-        *lock(&self.history) = History { born: Some(operation), ..History::default() };
+        *self.history.lock() = History { born: Some(operation), ..History::default() };
     }
 
     fn race(&self, what: &'static str, now: &Operation, before: Option<&Operation>, start: usize, len: usize) -> Race {
@@ -143,7 +144,7 @@ impl Track {
 
     /// A stream's operation uses the memory from now on.
     pub fn used(&self, access: &Access, order: &Timeline, now: &Operation) -> Option<Race> {
-        let history = &mut *lock(&self.history);
+        let history = &mut *self.history.lock();
         let race = |what, before| Some(self.race(what, now, before, access.start, access.len));
         if let Some(freed) = &history.freed {
             return race("use after free", Some(freed));
@@ -180,13 +181,13 @@ impl Track {
     /// The host frees it, outside any stream's order. The runtime itself sees to it that the allocation comes first.
     pub fn freed_by_host(&self, host: &Host, name: &'static str) -> Option<Race> {
         let now = Operation { name: name.into(), stream: None, epoch: Epoch { slot: 0, count: 0 } };
-        let history = &mut *lock(&self.history);
+        let history = &mut *self.history.lock();
         self.end(history, now, |epoch| host.covers(epoch))
     }
 
     /// A stream's free runs.
     pub fn freed(&self, order: &Timeline, now: Operation) -> Option<Race> {
-        let history = &mut *lock(&self.history);
+        let history = &mut *self.history.lock();
         match &history.born {
             Some(born) if born.stream.is_none() || order.covers(born.epoch) => {
                 self.end(history, now, |epoch| order.covers(epoch))

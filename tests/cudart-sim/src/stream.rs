@@ -1,14 +1,15 @@
 //! Streams: queues of operations, and what is known of their order.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::capture::CaptureId;
 use crate::cuda::cudaStreamNonBlocking;
 use crate::handles::Id;
 use crate::ipc::board::Shared;
-use crate::lock;
 use crate::order::{Host, Stamp, Timeline};
 use crate::race::{Access, Name};
 use crate::work::{Condition, Free, Work};
@@ -107,36 +108,39 @@ pub enum Op {
 
 /// A point in a stream's order that others can wait for: an event's record, or a free.
 #[derive(Debug, Default)]
-pub struct Marker {
-    reached: OnceLock<(Stamp, Option<Instant>)>,
-    waiters: Mutex<Vec<StreamId>>,
+pub struct Marker(Mutex<MarkerState>);
+
+#[derive(Debug, Default)]
+struct MarkerState {
+    reached: Option<(Stamp, Option<Instant>)>,
+    waiters: Vec<StreamId>,
 }
 
 impl Marker {
     /// The stream has come here, at a time if anybody will ask. Returns the streams that were waiting for it.
     pub fn reach(&self, stamp: Stamp, time: Option<Instant>) -> Vec<StreamId> {
-        // A marker is put in one stream once, so it cannot have been set before.
-        let _ = self.reached.set((stamp, time));
-        std::mem::take(&mut *lock(&self.waiters))
+        let state = &mut *self.0.lock();
+        state.reached = Some((stamp, time));
+        std::mem::take(&mut state.waiters)
     }
 
     /// Whether the stream has come here.
     pub fn is_done(&self) -> bool {
-        self.reached.get().is_some()
+        self.0.lock().reached.is_some()
     }
 
     /// What was ordered before it, once reached.
-    pub fn stamp(&self) -> Option<&Stamp> {
-        self.reached.get().map(|(stamp, _)| stamp)
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.0.lock().reached.as_ref().map(|(stamp, _)| stamp.clone())
     }
 
     /// When it was reached.
     pub fn time(&self) -> Option<Instant> {
-        self.reached.get().and_then(|(_, time)| *time)
+        self.0.lock().reached.as_ref().and_then(|(_, time)| *time)
     }
 
     /// The stream shall be woken when the marker is reached.
     pub fn wake(&self, stream: StreamId) {
-        lock(&self.waiters).push(stream);
+        self.0.lock().waiters.push(stream);
     }
 }

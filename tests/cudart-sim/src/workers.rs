@@ -2,12 +2,13 @@
 //! may block for as long as it likes; idle ones end.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::stream::StreamId;
 use crate::work::Work;
-use crate::{config, lock, sim};
+use crate::{config, sim};
 
 /// One operation to run for a stream.
 pub struct Task {
@@ -31,7 +32,7 @@ const STACK: usize = 1 << 20;
 
 /// Hands an operation to a worker.
 pub fn run(task: Task) {
-    let mut queue = lock(&QUEUE);
+    let mut queue = QUEUE.lock();
     queue.tasks.push_back(task);
     if queue.tasks.len() > queue.idle {
         spawn("cudart-sim worker", work);
@@ -64,16 +65,15 @@ fn work() {
 }
 
 fn next() -> Option<Task> {
-    let mut queue = lock(&QUEUE);
+    let mut queue = QUEUE.lock();
     loop {
         if let Some(task) = queue.tasks.pop_front() {
             return Some(task);
         }
         queue.idle += 1;
-        let (woken, timeout) = ARRIVED.wait_timeout(queue, PATIENCE).unwrap_or_else(std::sync::PoisonError::into_inner);
-        queue = woken;
+        let patience_is_over = ARRIVED.wait_for(&mut queue, PATIENCE).timed_out();
         queue.idle -= 1;
-        if timeout.timed_out() && queue.tasks.is_empty() {
+        if patience_is_over && queue.tasks.is_empty() {
             return None;
         }
     }

@@ -274,6 +274,36 @@ fn a_race_answers_a_sticky_error() {
 }
 
 #[test]
+fn waiting_for_the_device_covers_streams_that_are_gone() {
+    let _alone = alone();
+    for stream_is_per_thread in [false, true] {
+        let pointer = std::thread::spawn(move || {
+            let one = if stream_is_per_thread { cudaStreamPerThread } else { stream() };
+            let pointer = malloc_async(one);
+            // SAFETY: the pointer and the stream are live.
+            unsafe {
+                ok(cudaMemsetAsync(pointer, 1, SIZE, one));
+                if !stream_is_per_thread {
+                    ok(cudaStreamDestroy(one));
+                }
+            }
+            pointer as usize
+        });
+        // The thread's own stream ends with it.
+        let pointer = pointer.join().expect("no panic") as *mut c_void;
+        let other = stream();
+        // SAFETY: the pointer is live, and the work on it is done when the device is.
+        unsafe {
+            ok(cudaDeviceSynchronize());
+            ok(cudaFreeAsync(pointer, other));
+            ok(cudaStreamSynchronize(other));
+            ok(cudaStreamDestroy(other));
+        }
+        assert_eq!(cudartSimRaces(), 0, "{}", last_race());
+    }
+}
+
+#[test]
 fn default_streams_are_ordered_implicitly() {
     let _alone = alone();
     // SAFETY: the pointers are live for their uses.
@@ -292,6 +322,31 @@ fn default_streams_are_ordered_implicitly() {
         ok(cudaFreeAsync(pointer, cudaStreamPerThread));
         ok(cudaDeviceSynchronize());
         ok(cudaStreamDestroy(blocking));
+    }
+    assert_eq!(cudartSimRaces(), 0, "{}", last_race());
+}
+
+#[test]
+fn what_a_destroyed_stream_did_is_ordered_as_if_it_were_there() {
+    let _alone = alone();
+    // SAFETY: the pointers are live for their uses.
+    unsafe {
+        let (mut blocking, late) = (null_mut(), stream());
+        ok(cudaStreamCreate(&mut blocking));
+        let pointer = malloc_async(blocking);
+        ok(cudaStreamDestroy(blocking));
+        // The legacy stream comes after all that blocking streams were given before.
+        ok(cudaMemsetAsync(pointer, 1, SIZE, cudaStreamLegacy));
+        ok(cudaFreeAsync(pointer, cudaStreamLegacy));
+        let gone = stream();
+        let pointer = malloc_async(gone);
+        let gate = Gate::on(gone);
+        ok(cudaStreamDestroy(gone));
+        drop(gate);
+        ok(cudaDeviceSynchronize());
+        ok(cudaFreeAsync(pointer, late));
+        ok(cudaDeviceSynchronize());
+        ok(cudaStreamDestroy(late));
     }
     assert_eq!(cudartSimRaces(), 0, "{}", last_race());
 }

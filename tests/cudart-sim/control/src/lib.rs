@@ -17,29 +17,11 @@
 
 mod objects;
 
+use objects::Object;
+
 use std::ffi::{c_char, c_int, c_uint, c_void, CString};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The simulated runtime that this process has loaded.
-#[derive(Debug, Clone, Copy)]
-pub struct Control {
-    launch: unsafe extern "C" fn(*mut c_void, *const c_char, Kernel, *mut c_void, *const Access, usize) -> c_uint,
-    add_faults: unsafe extern "C" fn(*const c_char) -> c_uint,
-    clear_faults: unsafe extern "C" fn(),
-    calls: unsafe extern "C" fn(*const c_char) -> u64,
-    live: unsafe extern "C" fn(*mut Live) -> u64,
-    leak_report: unsafe extern "C" fn(*mut c_char, usize) -> usize,
-    races: unsafe extern "C" fn() -> u64,
-    last_race: unsafe extern "C" fn(*mut c_char, usize) -> usize,
-    set_race_mode: unsafe extern "C" fn(*const c_char) -> c_uint,
-    set_delay: unsafe extern "C" fn(c_uint, u64),
-    add_device: unsafe extern "C" fn() -> c_int,
-    set_memory: unsafe extern "C" fn(c_int, usize) -> c_uint,
-    set_peer_access: unsafe extern "C" fn(c_int, c_int, c_int) -> c_uint,
-    set_versions: unsafe extern "C" fn(c_int, c_int),
-    reset: unsafe extern "C" fn(),
-}
 
 /// A simulated kernel: gets its argument, and for each declared access where the host finds its bytes.
 pub type Kernel = unsafe extern "C" fn(argument: *mut c_void, memory: *const *mut c_void);
@@ -131,19 +113,48 @@ impl std::error::Error for Error {}
 /// The version of the interface that this crate speaks.
 const VERSION: c_int = 1;
 
-/// Looks each function up by its field's name in C; none if one is missing.
-macro_rules! look_up {
-    ($object:expr, $($field:ident: $name:literal),* $(,)?) => {
-        Some(Control {
-            $(
-                $field: {
-                    let address = $object.address($name)?;
-                    // SAFETY: a library with this version of the interface has a function of this name and type.
-                    unsafe { std::mem::transmute::<*mut c_void, _>(address) }
-                },
-            )*
-        })
+/// The functions of the interface: the struct that holds them, and how they are found.
+macro_rules! functions {
+    ($($field:ident = $name:literal: $type:ty;)*) => {
+        /// The simulated runtime that this process has loaded.
+        #[derive(Debug, Clone, Copy)]
+        pub struct Control {
+            $($field: $type,)*
+        }
+
+        impl Control {
+            /// None if one is missing.
+            fn of(object: &Object) -> Option<Self> {
+                Some(Self {
+                    $(
+                        $field: {
+                            let address = object.address($name)?;
+                            // SAFETY: a library with this version of the interface has a function of this name and type.
+                            unsafe { std::mem::transmute::<*mut c_void, $type>(address) }
+                        },
+                    )*
+                })
+            }
+        }
     };
+}
+
+functions! {
+    launch = c"cudartSimLaunch": unsafe extern "C" fn(*mut c_void, *const c_char, Kernel, *mut c_void, *const Access, usize) -> c_uint;
+    add_faults = c"cudartSimAddFaults": unsafe extern "C" fn(*const c_char) -> c_uint;
+    clear_faults = c"cudartSimClearFaults": unsafe extern "C" fn();
+    calls = c"cudartSimCalls": unsafe extern "C" fn(*const c_char) -> u64;
+    live = c"cudartSimLive": unsafe extern "C" fn(*mut Live) -> u64;
+    leak_report = c"cudartSimLeakReport": unsafe extern "C" fn(*mut c_char, usize) -> usize;
+    races = c"cudartSimRaces": unsafe extern "C" fn() -> u64;
+    last_race = c"cudartSimLastRace": unsafe extern "C" fn(*mut c_char, usize) -> usize;
+    set_race_mode = c"cudartSimSetRaceMode": unsafe extern "C" fn(*const c_char) -> c_uint;
+    set_delay = c"cudartSimSetDelay": unsafe extern "C" fn(c_uint, u64);
+    add_device = c"cudartSimAddDevice": unsafe extern "C" fn() -> c_int;
+    set_memory = c"cudartSimSetMemory": unsafe extern "C" fn(c_int, usize) -> c_uint;
+    set_peer_access = c"cudartSimSetPeerAccess": unsafe extern "C" fn(c_int, c_int, c_int) -> c_uint;
+    set_versions = c"cudartSimSetVersions": unsafe extern "C" fn(c_int, c_int);
+    reset = c"cudartSimReset": unsafe extern "C" fn();
 }
 
 impl Control {
@@ -157,23 +168,7 @@ impl Control {
         if version != VERSION {
             return None;
         }
-        look_up!(object,
-            launch: c"cudartSimLaunch",
-            add_faults: c"cudartSimAddFaults",
-            clear_faults: c"cudartSimClearFaults",
-            calls: c"cudartSimCalls",
-            live: c"cudartSimLive",
-            leak_report: c"cudartSimLeakReport",
-            races: c"cudartSimRaces",
-            last_race: c"cudartSimLastRace",
-            set_race_mode: c"cudartSimSetRaceMode",
-            set_delay: c"cudartSimSetDelay",
-            add_device: c"cudartSimAddDevice",
-            set_memory: c"cudartSimSetMemory",
-            set_peer_access: c"cudartSimSetPeerAccess",
-            set_versions: c"cudartSimSetVersions",
-            reset: c"cudartSimReset",
-        )
+        Self::of(&object)
     }
 
     /// Runs a host function in a stream's order as a kernel that makes these accesses. The race detector names it.

@@ -1,18 +1,15 @@
 //! Copies and sets.
 
 use std::ffi::{c_int, c_void};
-use std::sync::MutexGuard;
 
 use super::operand::operand;
 use super::{current, require};
 use crate::cuda::{cudaError, cudaMemcpyKind, cudaStream_t};
 use crate::memory::allocation::Place;
-use crate::sim::{self, Sim};
+use crate::sim::{self, Locked, Sim};
 use crate::stream::{Op, StreamId};
 use crate::work::Work;
 use crate::{call, Outcome};
-
-type Locked = MutexGuard<'static, Sim>;
 
 pub unsafe fn cudaMemcpy(dst: *mut c_void, src: *const c_void, count: usize, kind: cudaMemcpyKind) -> Outcome {
     let mut sim = sim::lock();

@@ -49,10 +49,7 @@ pub unsafe fn cudaDeviceSynchronize() -> Outcome {
     let mut sim = sim::lock();
     capture::police(&mut sim)?;
     let device = current::device(&sim)?;
-    let ids: Vec<_> = sim.streams.iter().filter(|(_, stream)| stream.device == device).map(|(id, _)| id).collect();
-    let mut sim = ids.into_iter().fold(sim, sim::wait_for_stream);
-    let departed = sim.devices[device].departed.clone();
-    sim.host.merge(&departed);
+    let mut sim = sim::wait_for_device(sim, device);
     sim.synchronised();
     call::healthy()
 }

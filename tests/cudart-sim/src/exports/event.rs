@@ -98,7 +98,7 @@ fn is_over(sim: &mut Sim, event: cudaEvent_t) -> Outcome<bool> {
     }
     let Some(record) = found.record.clone() else { return Ok(true) };
     let Some(stamp) = record.marker.stamp() else { return Ok(false) };
-    sim.host.join(stamp);
+    sim.host.join(&stamp);
     Ok(true)
 }
 
@@ -115,7 +115,7 @@ pub unsafe fn cudaEventSynchronize(event: cudaEvent_t) -> Outcome {
     } else if let Some(record) = find(&sim, event)?.record.clone() {
         sim = sim::wait_until(sim, |_| record.marker.is_done());
         if let Some(stamp) = record.marker.stamp() {
-            sim.host.join(stamp);
+            sim.host.join(&stamp);
         }
     }
     sim.synchronised();
@@ -131,7 +131,7 @@ pub unsafe fn cudaEventElapsedTime(ms: *mut f32, start: cudaEvent_t, end: cudaEv
         let timed = event.record.clone().filter(|_| event.flags & cudaEventDisableTiming == 0);
         let record = timed.ok_or(cudaError::cudaErrorInvalidResourceHandle)?;
         let (stamp, time) = record.marker.stamp().zip(record.marker.time()).ok_or(cudaError::cudaErrorNotReady)?;
-        sim.host.join(stamp);
+        sim.host.join(&stamp);
         times.push(time);
     }
     let (start, end) = (times[0], times[1]);

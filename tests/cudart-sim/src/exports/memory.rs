@@ -12,7 +12,7 @@ use crate::cuda::{
 use crate::memory::allocation::{Allocation, Kind, Place};
 use crate::memory::space::Found;
 use crate::race::Track;
-use crate::sim::{self, Sim};
+use crate::sim::{self, Locked, Sim};
 use crate::Outcome;
 
 pub unsafe fn cudaMalloc(devPtr: *mut *mut c_void, size: usize) -> Outcome {
@@ -77,9 +77,8 @@ pub unsafe fn cudaFreeHost(ptr: *mut c_void) -> Outcome {
 }
 
 /// Waits until every stream has done what was submitted so far.
-fn wait_for_all(sim: std::sync::MutexGuard<'static, Sim>) -> std::sync::MutexGuard<'static, Sim> {
-    let ids: Vec<_> = sim.streams.iter().map(|(id, _)| id).collect();
-    ids.into_iter().fold(sim, sim::wait_for_stream)
+fn wait_for_all(sim: Locked) -> Locked {
+    (0..sim.devices.len()).fold(sim, sim::wait_for_device)
 }
 
 pub unsafe fn cudaHostRegister(ptr: *mut c_void, size: usize, flags: c_uint) -> Outcome {

@@ -233,7 +233,8 @@ pub unsafe fn cudaDeviceGetDefaultMemPool(memPool: *mut cudaMemPool_t, device: c
 
 pub unsafe fn cudaDeviceGetMemPool(memPool: *mut cudaMemPool_t, device: c_int) -> Outcome {
     let mut sim = sim::lock();
-    let device = sim.device(device)?;
+    // Unlike its neighbours it does not say that the device is not there.
+    let device = sim.device(device).map_err(|_| cudaError::cudaErrorInvalidValue)?;
     // SAFETY: the caller's out pointer.
     unsafe { give(memPool, sim.pool_choice(Where::Device(device)).current.as_raw()) }
 }

@@ -33,8 +33,10 @@ pub unsafe fn cudaMallocFromPoolAsync(
     let mut sim = sim::lock();
     let stream = current::stream(&mut sim, stream)?;
     let pool = Id::from_raw(memPool);
-    sim.own_pool(pool)?;
-    let answer = allocate(&mut sim, "cudaMallocFromPoolAsync", pool, size, stream);
+    let answer = match sim.own_pool(pool) {
+        Ok(_) => allocate(&mut sim, "cudaMallocFromPoolAsync", pool, size, stream),
+        Err(error) => Err(error),
+    };
     // SAFETY: the caller's out pointer; null on failure and for no bytes.
     unsafe { give(ptr, answer.unwrap_or(0) as *mut c_void)? };
     answer.map(drop)

@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::lock;
+use parking_lot::Mutex;
 
 /// A file that gives out ever new places and keeps only the pages that were touched.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ mod addresses {
     static RETIRED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
     pub fn reserve(len: usize) -> io::Result<usize> {
-        let mut retired = lock(&RETIRED);
+        let mut retired = RETIRED.lock();
         let best = retired.iter().filter(|(_, room)| **room >= len).min_by_key(|(_, room)| **room);
         if let Some((&start, &room)) = best {
             retired.remove(&start);
@@ -168,7 +168,7 @@ mod addresses {
 
     pub fn retire(start: usize, len: usize) {
         close(start, len);
-        let mut retired = lock(&RETIRED);
+        let mut retired = RETIRED.lock();
         let (mut start, mut len) = (start, len);
         if let Some((&before, &room)) = retired.range(..start).next_back() {
             if before + room == start {

@@ -179,7 +179,7 @@ impl Heap {
         for address in settled {
             let block = self.remove(address);
             let State::Freed(Free { done, .. }) = &block.state else { unreachable!("it was in a freed list") };
-            let after = done.stamp().filter(|stamp| !host.covers(stamp.epoch())).cloned().into_iter().collect();
+            let after = done.stamp().filter(|stamp| !host.covers(stamp.epoch())).into_iter().collect();
             self.merge_in(address, Block { state: State::Available { after }, ..block });
         }
     }

@@ -5,8 +5,9 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use cudart_sim::control::*;
 use cudart_sim::cuda::*;
@@ -14,7 +15,7 @@ use cudart_sim::cuda::*;
 /// One test at a time: counters, races and the sticky error are the process's.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = TURN.lock();
     cudartSimReset();
     race_mode(c"error");
     turn

@@ -1,0 +1,147 @@
+//! Making allocators.
+
+use std::borrow::Borrow;
+
+use super::arena::{Arena, Limits};
+use super::chunk;
+use super::node;
+use super::pool_source::PoolSource;
+use super::way::{round_up, LARGE_STEP};
+use super::NumaAllocator;
+use crate::{Access, Device, Error, ErrorKind, Location, MemPool, Result, Stream};
+
+/// As much as a pool gets from the system at a time.
+const DEFAULT_CHUNK: usize = 32 << 20;
+
+const FUNCTION: &str = "cudaMemPoolCreate";
+
+/// The description of a new [`NumaAllocator`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct NumaAllocatorBuilder {
+    place: Option<Place>,
+    grants: Vec<Device>,
+    chunk: usize,
+    cap: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    At(Location),
+    Near(Device),
+}
+
+impl NumaAllocatorBuilder {
+    pub(super) fn new() -> Self {
+        Self { place: None, grants: Vec::new(), chunk: DEFAULT_CHUNK, cap: usize::MAX }
+    }
+
+    /// Memory of this NUMA node. Needs a driver for CUDA 12.2.
+    pub fn node(self, node: u32) -> Self {
+        self.location(Location::HostNuma(node))
+    }
+
+    /// Memory of the NUMA node nearest to a device.
+    pub fn near(mut self, device: impl Borrow<Device>) -> Self {
+        self.place = Some(Place::Near(*device.borrow()));
+        self
+    }
+
+    /// Memory of [`Location::Host`], which is wherever the system puts it and needs a driver for CUDA 13.0, or of a
+    /// [`Location::HostNuma`].
+    pub fn location(mut self, location: Location) -> Self {
+        self.place = Some(Place::At(location));
+        self
+    }
+
+    /// Gives devices access, so that their kernels read and write the memory. Copies need no access; everything else on
+    /// a device does.
+    pub fn grant<D: Borrow<Device>>(mut self, devices: impl IntoIterator<Item = D>) -> Self {
+        self.grants.extend(devices.into_iter().map(|device| *device.borrow()));
+        self
+    }
+
+    /// How many bytes to take from the pool at a time: 32 MiB by default, 1 GiB at most, rounded up to 64 KiB. Blocks
+    /// longer than an eighth of this do not come from chunks.
+    pub fn chunk_size(mut self, bytes: usize) -> Self {
+        self.chunk = bytes;
+        self
+    }
+
+    /// How many bytes to take from the pool at most, for chunks and large blocks together. By default as many as there
+    /// are. The pool's own reserve is not counted: it may be up to 32 MiB higher, and as much as was
+    /// [primed](NumaAllocator::prime).
+    pub fn cap(mut self, bytes: usize) -> Self {
+        self.cap = bytes;
+        self
+    }
+
+    /// Makes the allocator. Its calls go to a stream of its own, on the device that it is [near](Self::near), else on
+    /// the current device.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Unsupported`], where [`Error::missing`] says what is missing: the node (with those there are),
+    ///   the driver's knowledge of which node is near, or its support for pools there. There is no fallback to other
+    ///   memory.
+    /// - [`ErrorKind::InvalidValue`] when no place was chosen, or one that is not on the host, or for a chunk size that
+    ///   is out of range.
+    /// - Else as [`MemPoolBuilder::build`](crate::MemPoolBuilder::build) and [`Stream::new`].
+    #[doc(alias = "cudaMemPoolCreate")]
+    pub fn build(self) -> Result<NumaAllocator> {
+        if self.chunk == 0 || self.chunk > chunk::MAX_LEN {
+            return Err(invalid(format!("a chunk of {} bytes is not between 1 and {}", self.chunk, chunk::MAX_LEN)));
+        }
+        let (location, device) = match self.place {
+            None => return Err(invalid("choose a node, a device to be near, or a location".into())),
+            Some(Place::At(location)) => (location, Device::current()?),
+            Some(Place::Near(device)) => (Location::HostNuma(node_near(device)?), device),
+        };
+        match location {
+            Location::Host => {}
+            Location::HostNuma(node) => require_node(node)?,
+            other => return Err(invalid(format!("{other} is not on the host alone"))),
+        }
+        // Freed memory stays warm: what the pool keeps is for this allocator alone, which trims it when told to.
+        let pool = MemPool::builder(location).release_threshold(u64::MAX);
+        let pool = self.grants.iter().fold(pool, |pool, &device| pool.grant(device, Access::ReadWrite)).build();
+        let pool = pool.map_err(|error| match (location, error.kind(), error.function()) {
+            (Location::HostNuma(node), ErrorKind::InvalidValue, FUNCTION) => no_such_node(node, None),
+            _ => error,
+        })?;
+        let source = PoolSource::new(pool, Stream::new(device)?);
+        let limits = Limits { chunk: round_up(self.chunk, LARGE_STEP), cap: self.cap };
+        Ok(NumaAllocator::over(Arena::new(source, limits)))
+    }
+}
+
+fn node_near(device: Device) -> Result<u32> {
+    device.host_numa_node()?.ok_or_else(|| {
+        Error::unsupported(
+            "cudaDeviceGetAttribute",
+            format!(
+                "the NUMA node near {device}: attribute cudaDevAttrHostNumaId names none, as without NUMA or with a \
+                 driver for CUDA before 12.2"
+            ),
+        )
+    })
+}
+
+/// Refuses a node that the kernel says is not there. Where it does not say, the driver decides.
+fn require_node(node: u32) -> Result<()> {
+    match node::list() {
+        Some(list) if node::is_among(node, &list) == Some(false) => Err(no_such_node(node, Some(&list))),
+        _ => Ok(()),
+    }
+}
+
+fn no_such_node(node: u32, list: Option<&str>) -> Error {
+    let there_are = match list {
+        Some(list) => format!("the nodes with memory are {list}"),
+        None => "the driver has no pools there".to_owned(),
+    };
+    Error::unsupported(FUNCTION, format!("NUMA node {node} of the host: {there_are}"))
+}
+
+fn invalid(why: String) -> Error {
+    Error::refused(ErrorKind::InvalidValue, FUNCTION, why)
+}

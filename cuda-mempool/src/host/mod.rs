@@ -1,0 +1,68 @@
+//! Pinned memory of a chosen NUMA node for the collections of the standard library.
+//!
+//! Copies between a device and pinned memory run at the full speed of the bus, and beside other work; ordinary memory is
+//! copied at a fraction of that. A [`NumaAllocator`] hands out such memory as fast as the system's allocator hands out
+//! ordinary memory:
+//!
+//! - With the feature `nightly` it implements `core::alloc::Allocator`, for `Vec`, `Box`, `VecDeque`, `BTreeMap` and
+//!   all others.
+//! - With the feature `allocator-api2` it implements the `Allocator` of that crate (0.2), for hashbrown's `HashMap`,
+//!   and for the `Vec` and `Box` of that crate.
+//! - [`PinnedBox`] needs neither.
+//!
+//! ```
+//! # cuda_mempool::example::run(|device| {
+//! use cuda_mempool::host::{NumaAllocator, PinnedBox};
+//! use cuda_mempool::{MemPool, Stream};
+//!
+//! let pinned = NumaAllocator::builder().near(device).build()?;
+//! let input = PinnedBox::from_fn(&pinned, 1000, |index| index as f32)?;
+//! let mut output = PinnedBox::zeroed(&pinned, 1000)?;
+//!
+//! let stream = Stream::new(device)?;
+//! let mut buffer = MemPool::default_for(device)?.alloc(&stream, 1000)?;
+//! stream.scope(|s| {
+//!     s.copy_from_host(&mut buffer, &input)?;
+//!     s.copy_to_host(&buffer, &mut output)
+//! })?;
+//! assert_eq!(input, output);
+//! # Ok(()) });
+//! ```
+//!
+//! # How it works
+//!
+//! The memory comes from a pool of its own, by the chunk. Each thread keeps a stock of free blocks by size class, so most
+//! calls touch nothing that other threads use; any thread may free what another made. Stocks are filled from the chunks
+//! and emptied into them by the batch. What is larger than an eighth of a chunk comes straight from the pool, which keeps
+//! what it has: getting memory from the system is slow, and [`NumaAllocator::prime`] does it ahead of time.
+//!
+//! # What the device still uses
+//!
+//! Freed memory is handed out again at once; it is not ordered after work on a device. A collection must outlive what a
+//! stream does with its memory. [`Stream::scope`](crate::Stream::scope) sees to that; whoever gives pointers to kernels
+//! has to.
+
+mod allocator;
+mod arena;
+mod builder;
+mod chunk;
+mod class;
+mod heap;
+mod large;
+mod node;
+mod peak;
+mod pinned_box;
+mod pool_source;
+mod shards;
+mod source;
+mod stack;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod traits;
+mod way;
+
+pub use allocator::NumaAllocator;
+pub use builder::NumaAllocatorBuilder;
+pub use pinned_box::PinnedBox;
+pub use stats::Stats;

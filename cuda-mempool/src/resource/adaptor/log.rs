@@ -1,0 +1,240 @@
+//! A timeline.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::resource::{DeviceMemoryResource, ResourceId};
+use crate::{Device, Error, Result, Stream};
+
+/// Writes what goes through to another resource as a trace that timeline viewers open, such as Perfetto and
+/// `chrome://tracing`.
+///
+/// The trace has a curve of the bytes in use, a bar for the life of each block, and a mark for each failed allocation.
+/// Times are those of the calls on the host, in microseconds. The file is complete when this is dropped, and can be
+/// opened also when the program ended before.
+///
+/// Writing that fails fails no allocation: [`flush`](Self::flush) tells of it.
+pub struct LogAdaptor<R> {
+    upstream: R,
+    id: ResourceId,
+    trace: Mutex<Trace>,
+}
+
+struct Trace {
+    writer: Box<dyn Write + Send>,
+    /// What comes before the next event.
+    separator: &'static str,
+    start: Instant,
+    in_use: u64,
+    /// Streams are what the viewer calls threads, by raw handle.
+    streams: HashMap<usize, usize>,
+    /// The first failure to write, after which nothing more is written.
+    failure: Option<io::Error>,
+}
+
+/// What goes into the file, one object a line.
+struct Event<'a> {
+    name: &'a str,
+    /// The format's letter for what kind of event it is.
+    phase: char,
+    track: usize,
+    /// Further members of the object.
+    members: fmt::Arguments<'a>,
+}
+
+impl<R> LogAdaptor<R> {
+    /// Writes what goes to `upstream` to a new file, in place of one of that name.
+    ///
+    /// # Errors
+    /// What making the file answers.
+    pub fn to_file(upstream: R, path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self::to_writer(upstream, BufWriter::new(File::create(path)?)))
+    }
+
+    /// Writes what goes to `upstream` to a writer, which best has a buffer.
+    #[must_use]
+    pub fn to_writer(upstream: R, writer: impl Write + Send + 'static) -> Self {
+        let trace = Trace {
+            writer: Box::new(writer),
+            separator: "[\n",
+            start: Instant::now(),
+            in_use: 0,
+            streams: HashMap::new(),
+            failure: None,
+        };
+        Self { upstream, id: ResourceId::unique(), trace: Mutex::new(trace) }
+    }
+
+    /// Passes on what the writer holds.
+    ///
+    /// # Errors
+    /// What flushing answers, or the first failure to write since the last call: what came after that is lost.
+    pub fn flush(&self) -> io::Result<()> {
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        match trace.failure.take() {
+            Some(failure) => Err(failure),
+            None => trace.writer.flush(),
+        }
+    }
+
+    /// The resource behind this one.
+    #[must_use]
+    pub fn upstream(&self) -> &R {
+        &self.upstream
+    }
+
+    fn log(&self, write: impl FnOnce(&mut Trace) -> io::Result<()>) {
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        if trace.failure.is_none() {
+            trace.failure = write(&mut trace).err();
+        }
+    }
+}
+
+impl Trace {
+    fn allocated(
+        &mut self,
+        pointer: NonNull<c_void>,
+        bytes: usize,
+        alignment: usize,
+        stream: &Stream,
+    ) -> io::Result<()> {
+        let track = self.track(stream)?;
+        self.in_use += bytes as u64;
+        self.event(&Event {
+            name: "block",
+            phase: 'b',
+            track,
+            members: format_args!(
+                r#""cat":"memory","id":"{pointer:p}","args":{{"bytes":{bytes},"alignment":{alignment}}}"#
+            ),
+        })?;
+        self.bytes_in_use(track)
+    }
+
+    fn deallocated(&mut self, pointer: NonNull<c_void>, bytes: usize, stream: &Stream) -> io::Result<()> {
+        let track = self.track(stream)?;
+        self.in_use = self.in_use.saturating_sub(bytes as u64);
+        self.event(&Event {
+            name: "block",
+            phase: 'e',
+            track,
+            members: format_args!(r#""cat":"memory","id":"{pointer:p}""#),
+        })?;
+        self.bytes_in_use(track)
+    }
+
+    fn failed(&mut self, bytes: usize, error: &Error, stream: &Stream) -> io::Result<()> {
+        let track = self.track(stream)?;
+        self.event(&Event {
+            name: "failed allocation",
+            phase: 'i',
+            track,
+            members: format_args!(r#""s":"t","args":{{"bytes":{bytes},"error":"{:?}"}}"#, error.kind()),
+        })
+    }
+
+    fn bytes_in_use(&mut self, track: usize) -> io::Result<()> {
+        let in_use = self.in_use;
+        self.event(&Event {
+            name: "in use",
+            phase: 'C',
+            track,
+            members: format_args!(r#""args":{{"bytes":{in_use}}}"#),
+        })
+    }
+
+    /// The number of a stream, which gets its name when it is first seen.
+    fn track(&mut self, stream: &Stream) -> io::Result<usize> {
+        let raw = stream.raw() as usize;
+        if let Some(&track) = self.streams.get(&raw) {
+            return Ok(track);
+        }
+        let track = self.streams.len() + 1;
+        self.streams.insert(raw, track);
+        self.event(&Event {
+            name: "thread_name",
+            phase: 'M',
+            track,
+            members: format_args!(r#""args":{{"name":"stream {raw:#x}"}}"#),
+        })?;
+        Ok(track)
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let Event { name, phase, track, members } = event;
+        let microseconds = self.start.elapsed().as_nanos() as f64 / 1e3;
+        let process = std::process::id();
+        let separator = std::mem::replace(&mut self.separator, ",\n");
+        write!(
+            self.writer,
+            r#"{separator}{{"name":"{name}","ph":"{phase}","ts":{microseconds:.3},"pid":{process},"tid":{track},{members}}}"#
+        )
+    }
+
+    /// Ends the list, which the format does not insist on.
+    fn end(&mut self) -> io::Result<()> {
+        let before = if self.separator == ",\n" { "" } else { self.separator };
+        write!(self.writer, "{before}\n]\n")?;
+        self.writer.flush()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let failure = self.failure.take().or_else(|| self.end().err());
+        if let Some(failure) = failure {
+            ::log::warn!("the trace of a memory resource is not complete: {failure}");
+        }
+    }
+}
+
+// SAFETY: blocks are those of the resource behind, which takes them back; the id is its own.
+unsafe impl<R: DeviceMemoryResource> DeviceMemoryResource for LogAdaptor<R> {
+    fn allocate_async_aligned(&self, bytes: usize, alignment: usize, stream: &Stream) -> Result<NonNull<c_void>> {
+        let answer = self.upstream.allocate_async_aligned(bytes, alignment, stream);
+        self.log(|trace| match &answer {
+            Ok(pointer) => trace.allocated(*pointer, bytes, alignment, stream),
+            Err(error) => trace.failed(bytes, error, stream),
+        });
+        answer
+    }
+
+    unsafe fn deallocate_async_aligned(
+        &self,
+        pointer: NonNull<c_void>,
+        bytes: usize,
+        alignment: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        // Before the call: after it, another thread may be given the same address and log that first.
+        self.log(|trace| trace.deallocated(pointer, bytes, stream));
+        // SAFETY: the caller's promise.
+        unsafe { self.upstream.deallocate_async_aligned(pointer, bytes, alignment, stream) }
+    }
+
+    fn id(&self) -> ResourceId {
+        self.id
+    }
+
+    fn device(&self) -> Device {
+        self.upstream.device()
+    }
+
+    fn trim(&self) -> Result<()> {
+        self.upstream.trim()
+    }
+}
+
+impl<R: fmt::Debug> fmt::Debug for LogAdaptor<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogAdaptor").field("upstream", &self.upstream).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,177 @@
+//! The end of allocators, forked children, and captures that go on elsewhere.
+
+use std::ptr::null_mut;
+use std::sync::{mpsc, Mutex};
+use std::thread;
+
+use allocator_api2::alloc::Allocator;
+use allocator_api2::vec::Vec as PinnedVec;
+use cuda_mempool::host::PinnedBox;
+use cuda_mempool::{sys, Stream};
+
+use crate::{alone, on_simulator, pinned};
+
+#[test]
+fn clones_are_equal_and_others_are_not() {
+    alone(|device| {
+        let (first, second) = (pinned(device)?, pinned(device)?);
+        assert_eq!(first, first.clone());
+        assert_ne!(first, second);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_last_handle_gives_everything_back() {
+    on_simulator(|sim, device| {
+        let before = sim.live();
+        let pinned = pinned(device)?;
+        let small = PinnedBox::new(&pinned, [1_u8; 100])?;
+        let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
+        drop(pinned);
+        drop(small);
+        assert_eq!(sim.live().pool_allocations, before.pool_allocations + 2, "the large box holds its allocator");
+        drop(large);
+        assert_eq!(sim.live(), before, "{}", sim.leak_report());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_leaked_collection_keeps_its_memory() {
+    alone(|device| {
+        let pinned = pinned(device)?;
+        let mut words = PinnedVec::new_in(pinned);
+        words.extend(0..1000_u32);
+        let leaked: &'static mut [u32] = words.leak();
+        leaked[0] = 1;
+        assert_eq!(leaked.iter().sum::<u32>(), 499_501);
+        Ok(())
+    });
+}
+
+#[test]
+fn blocks_lost_by_hand_go_with_the_allocator() {
+    on_simulator(|sim, device| {
+        let before = sim.live();
+        let pinned = pinned(device)?;
+        let lost = [100, 1 << 20, 50 << 20].map(|size| pinned.allocate(std::alloc::Layout::array::<u8>(size).unwrap()));
+        assert!(lost.iter().all(Result::is_ok));
+        drop(pinned);
+        assert_eq!(sim.live(), before, "{}", sim.leak_report());
+        Ok(())
+    });
+}
+
+/// Keeps what is logged as a warning.
+struct Warnings(Mutex<Vec<String>>);
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record) {
+        self.0.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn blocks_lost_by_hand_are_reported_in_debug_builds() {
+    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+    alone(|device| {
+        log::set_logger(&WARNINGS).expect("no other test logs");
+        log::set_max_level(log::LevelFilter::Warn);
+        drop(PinnedBox::new(&pinned(device)?, 1));
+        assert!(WARNINGS.0.lock().unwrap().is_empty());
+        let lossy = pinned(device)?;
+        assert!(lossy.allocate(std::alloc::Layout::new::<[u8; 100]>()).is_ok());
+        drop(lossy);
+        let warnings = WARNINGS.0.lock().unwrap();
+        assert_eq!(warnings.len(), usize::from(cfg!(debug_assertions)), "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.starts_with("1 blocks")), "{warnings:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_forked_child_touches_nothing() {
+    alone(|device| {
+        let pinned = pinned(device)?;
+        let small = PinnedBox::<[u8]>::zeroed(&pinned, 100)?;
+        let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
+        // SAFETY: the child calls nothing that a lock of another thread could stop, and leaves by `_exit`.
+        match unsafe { libc::fork() } {
+            0 => {
+                drop((small, large));
+                let untouched = pinned.stats().live_blocks == 2;
+                let refused = PinnedBox::new(&pinned, 1).is_err() && pinned.trim().is_err() && pinned.prime(1).is_err();
+                drop(pinned);
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(i32::from(!(untouched && refused))) }
+            }
+            child => {
+                assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+                let mut status = -1;
+                // SAFETY: the child is this process's.
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                assert_eq!(status, 0, "the child's status");
+            }
+        }
+        assert_eq!(pinned.stats().live_blocks, 2);
+        drop((small, large));
+        assert_eq!(pinned.stats().live_blocks, 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_capture_elsewhere_goes_on() {
+    alone(|device| {
+        let stream = Stream::new(device)?;
+        let (pinned, short_lived) = (pinned(device)?, pinned(device)?);
+        let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeGlobal;
+        // SAFETY: the stream is alive.
+        let begun = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
+        if begun == sys::cudaError_t::cudaErrorNotSupported {
+            eprintln!("skipped: this runtime does not capture");
+            return Ok(());
+        }
+        assert_eq!(begun, sys::cudaError_t::cudaSuccess);
+        let outcome = thread::scope(|scope| {
+            let allocate = || {
+                drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
+                drop(PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?);
+                pinned.prime(64 << 20)?;
+                pinned.trim()?;
+                drop(short_lived);
+                Ok::<_, cuda_mempool::Error>(())
+            };
+            scope.spawn(allocate).join().unwrap()
+        });
+        let mut graph = null_mut();
+        // SAFETY: the stream is alive and the out pointer valid.
+        let ended = unsafe { sys::cudaStreamEndCapture(stream.as_raw(), &mut graph) };
+        outcome?;
+        assert_eq!(ended, sys::cudaError_t::cudaSuccess, "the capture was disturbed");
+        // SAFETY: the graph is the capture's, destroyed once.
+        unsafe { sys::cudaGraphDestroy(graph) };
+        Ok(())
+    });
+}
+
+#[test]
+fn the_last_handle_may_go_on_any_thread() {
+    alone(|device| {
+        let words = PinnedBox::from_slice(&pinned(device)?, &[1_u32; 100])?;
+        let (sender, receiver) = mpsc::channel();
+        let thread =
+            thread::spawn(move || receiver.into_iter().map(|words: PinnedBox<[u32]>| words.len()).sum::<usize>());
+        sender.send(words).unwrap();
+        drop(sender);
+        assert_eq!(thread.join().unwrap(), 100);
+        Ok(())
+    });
+}

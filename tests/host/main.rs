@@ -1,0 +1,61 @@
+//! Collections in pinned memory: `cuda_mempool::host` over a runtime, real or simulated.
+#![cfg_attr(feature = "nightly", feature(allocator_api, btreemap_alloc))]
+
+mod access;
+mod bounds;
+mod boxes;
+mod collections;
+mod faults;
+mod lifetime;
+mod placement;
+mod threads;
+mod trait_contract;
+
+#[path = "../support"]
+mod support {
+    pub mod driver;
+    #[allow(dead_code)] // Other tests use the other kernels.
+    pub mod kernel;
+}
+
+use std::sync::{Mutex, PoisonError};
+
+use cuda_mempool::host::NumaAllocator;
+use cuda_mempool::{Device, Location, Result};
+use cudart_sim_control::Control;
+
+/// Runs a test on the first device, alone: faults and counters are the process's.
+fn alone(test: impl FnOnce(Device) -> Result<()>) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    cuda_mempool::example::run(test);
+}
+
+/// As [`alone`], with the controls of the simulated runtime; skips on a real one.
+fn on_simulator(test: impl FnOnce(Control, Device) -> Result<()>) {
+    alone(|device| match Control::loaded() {
+        Some(sim) => {
+            sim.reset();
+            let outcome = test(sim, device);
+            sim.reset();
+            outcome
+        }
+        None => {
+            eprintln!("skipped: this asks the simulated runtime");
+            Ok(())
+        }
+    });
+}
+
+/// An allocator near the device, without access for it.
+fn pinned(device: Device) -> Result<NumaAllocator> {
+    NumaAllocator::builder().near(device).build()
+}
+
+/// The node that [`pinned`] is on.
+fn node_of(pinned: &NumaAllocator) -> u32 {
+    match pinned.location() {
+        Location::HostNuma(node) => node,
+        other => panic!("{other} is no NUMA node"),
+    }
+}

@@ -1,0 +1,91 @@
+//! The random-allocation pattern of RMM's benchmark, through a cache and through the bare pool.
+
+use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, MemPool, Result, Stream};
+
+use crate::machine;
+
+const MIB: usize = 1 << 20;
+
+/// What a run of the pattern came to.
+#[derive(Debug)]
+struct Outcome {
+    /// Allocations that found no memory.
+    failed: usize,
+    /// The most bytes that the pool had in use.
+    used_high: u64,
+}
+
+/// Allocates `count` times sizes up to `largest`, 73 % of the steps, and frees any buffer in the others and whenever
+/// more than `usage` bytes would be out.
+fn pattern(
+    pool: &MemPool,
+    count: usize,
+    largest: usize,
+    usage: usize,
+    alloc: impl Fn(usize) -> Result<DeviceBuffer<u8>>,
+) -> Outcome {
+    let mut random = fastrand::Rng::with_seed(42);
+    let mut live: Vec<DeviceBuffer<u8>> = Vec::new();
+    let (mut out, mut allocations, mut failed) = (0, 0, 0);
+    while allocations < count {
+        let bytes = random.usize(1..=largest);
+        if live.is_empty() || (random.usize(0..100) < 73 && out + bytes <= usage) {
+            allocations += 1;
+            match alloc(bytes) {
+                Ok(buffer) => {
+                    out += bytes;
+                    live.push(buffer);
+                }
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => failed += 1,
+                Err(error) => panic!("{error}"),
+            }
+        } else {
+            out -= live.swap_remove(random.usize(0..live.len())).len();
+        }
+    }
+    drop(live);
+    Outcome { failed, used_high: pool.usage().unwrap().used_high }
+}
+
+/// The cache is as good as the bare pool if it has a quarter more room.
+fn compare(count: usize, largest: usize, usage: usize) {
+    let Some((device, _turn)) = machine::device() else { return };
+    let room = usage + usage / 4;
+    let more_room = room + room / 4;
+    if device.memory().unwrap().free < more_room {
+        return eprintln!("skipped: the device has less than {more_room} bytes free");
+    }
+    let pool_of = |room| MemPool::builder(device).max_size(room).release_threshold(u64::MAX).build().unwrap();
+    let stream = Stream::new(device).unwrap();
+
+    let bare = pool_of(room);
+    let without = pattern(&bare, count, largest, usage, |bytes| bare.alloc(&stream, bytes));
+    // The device is to have room for the other.
+    bare.sync_and_trim(&stream, 0).unwrap();
+
+    let behind = pool_of(more_room);
+    let cache = BlockCache::new(&behind, &stream);
+    cache.set_cap(room);
+    let with = pattern(&behind, count, largest, usage, |bytes| cache.alloc(bytes));
+    println!("{count} allocations up to {largest}: bare {without:?}, cached {with:?}, {:?}", cache.stats());
+    assert!(with.failed <= without.failed, "bare {without:?}, cached {with:?}");
+    assert!(with.used_high <= more_room as u64);
+    assert_eq!(cache.stats().waste, 0, "nothing is out");
+    drop(cache);
+    assert_eq!(behind.usage().unwrap().used, 0);
+}
+
+#[test]
+fn a_thousand_allocations_of_up_to_4_gib() {
+    compare(1_000, 4 << 30, 9 << 30);
+}
+
+#[test]
+fn ten_thousand_allocations_of_up_to_64_mib() {
+    compare(10_000, 64 * MIB, 4 << 30);
+}
+
+#[test]
+fn a_hundred_thousand_allocations_of_up_to_1_mib() {
+    compare(100_000, MIB, 1 << 30);
+}
