@@ -19,6 +19,9 @@ const CURAND: &str = "nvidia-curand==10.4.0.35";
 
 /// Fills the folder. Peers that cannot be built here are told, and left out.
 pub fn build(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
     let peers = folder.join("peers");
     fs::create_dir_all(&peers)?;
     fs::write(folder.join("bench.sh"), SCRIPT)?;
