@@ -21,6 +21,9 @@
 //! guide beside what replaces it. What raw code needs is in [`sys`], and every type gives its raw handle out and takes
 //! one in (`as_raw`, `into_raw`, `from_raw`).
 //!
+//! A [`BlockCache`] in front of a pool hands out again what its buffers gave back, without a call of the driver.
+//! [`resource`] has the interface of RAPIDS RMM for pools, caches and what wraps them.
+//!
 //! # What is promised
 //!
 //! - Safe code has no race, on the device or the host, and uses no memory after its free.
@@ -45,11 +48,12 @@ pub mod example;
 mod graph_memory;
 pub mod guide;
 pub mod host;
+#[cfg(target_os = "linux")]
+pub mod ipc;
 #[cfg(doctest)]
 mod must_not_compile;
 mod pool;
 pub mod resource;
-mod spin;
 mod stream;
 mod support;
 mod teardown;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use cuda_mempool::{BlockCache, DeviceBuffer, Location, MemPool, Stream};
+use cuda_mempool::{sys, BlockCache, DeviceBuffer, Location, MemPool, Stream};
 
 use crate::apart::{apart, elsewhere};
 use crate::cache;
@@ -61,6 +61,32 @@ fn a_stream_of_a_moved_buffer_may_go_first() {
         drop(buffer);
         must(must(cache.alloc::<u32>(1000)).fill(2));
         assert_eq!((cache.stats().hits, sim.races()), (1, 0), "{}", sim.last_race());
+    });
+}
+
+/// An event recorded in a capture would not stand for the work before it.
+#[test]
+fn a_buffer_whose_stream_is_being_captured_does_not_come_back() {
+    apart(1, |sim| {
+        let (_pool, stream, cache) = cache();
+        let other = must(Stream::new(stream.device()));
+        let mut buffer = must(cache.alloc::<u32>(1000));
+        must(buffer.set_stream(&other));
+        must(buffer.fill(1));
+        let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
+        // SAFETY: the stream is alive.
+        let begun = unsafe { sys::cudaStreamBeginCapture(other.as_raw(), mode) };
+        assert_eq!(begun, sys::cudaError_t::cudaSuccess);
+        drop(buffer);
+        assert_eq!(cache.stats().cached_blocks, 0);
+        assert!(!must(stream.is_capturing()));
+        assert_eq!(sim::heard().len(), 1, "the runtime refuses the free, so the block is leaked and told of");
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive and the out pointer valid.
+        unsafe { sys::cudaStreamEndCapture(other.as_raw(), &mut graph) };
+        // SAFETY: the graph was made above, if it was.
+        unsafe { sys::cudaGraphDestroy(graph) };
+        assert_eq!(sim.races(), 0, "{}", sim.last_race());
     });
 }
 

@@ -16,9 +16,11 @@ const TESTS: &[&str] = &[
     "safe_lacks",
     "safe_random",
     "safe_surface",
+    "host",
     "cache",
     "resource",
     "rmm",
+    "ipc",
 ];
 
 /// What the target machine runs.
@@ -47,6 +49,9 @@ pub fn run() -> Result<PathBuf> {
             "cuda-mempool",
             "--benches",
         ]);
+        for command in [&mut examples, &mut benches] {
+            command.args(["--features", "cuda-mempool/allocator-api2"]);
+        }
         for command in [&mut tests, &mut examples, &mut benches] {
             link.apply(command)?;
             // A build of its own for each kind: the next one then finds what it needs.

@@ -4,8 +4,9 @@ use std::ptr::NonNull;
 use std::thread;
 
 use super::source::Source;
+use crate::buffer::free;
 use crate::stream::RelaxedCapture;
-use crate::{teardown, DeviceBuffer, Error, ErrorKind, Home, MemPool, RawDeviceBuffer, Result, Stream};
+use crate::{teardown, DeviceBuffer, Error, ErrorKind, MemPool, Result, Stream};
 
 /// What a pool gets from the system is a multiple of this many bytes (as measured).
 const STEP: usize = 32 << 20;
@@ -97,17 +98,9 @@ unsafe impl Source for PoolSource {
 
     unsafe fn give(&self, block: NonNull<[u8]>) {
         let _relaxed = relaxed("cudaFreeAsync");
-        let start = block.cast::<u8>().as_ptr();
-        let raw = RawDeviceBuffer {
-            pointer: start,
-            length: block.len(),
-            base: start.cast(),
-            stream: self.stream.clone(),
-            home: Home::RUNTIME,
-        };
         // SAFETY: the memory came from `into_raw` above, with a length that the runtime aligned, and is not used any
         // more.
-        drop(unsafe { DeviceBuffer::from_raw(raw) });
+        teardown::release("cudaFreeAsync", || unsafe { free(block.cast(), &self.stream) });
     }
 
     fn trim(&self) -> Result<()> {

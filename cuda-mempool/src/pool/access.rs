@@ -32,6 +32,16 @@ impl Access {
         }
     }
 
+    /// What `device` may do with the memory of any pool.
+    pub(crate) fn of_pool(pool: cudaMemPool_t, device: Device) -> Result<Self> {
+        access_of(pool, device).map(Self::from_raw)
+    }
+
+    /// Sets it, with no other check than the runtime's.
+    pub(crate) fn set_for_pool(self, pool: cudaMemPool_t, device: Device) -> Result<()> {
+        set_access(pool, device, self.to_raw())
+    }
+
     fn to_raw(self) -> cudaMemAccessFlags {
         match self {
             Self::None => cudaMemAccessFlags::cudaMemAccessFlagsProtNone,

@@ -11,7 +11,9 @@ use crate::{fault, process, Outcome};
 const SUCCESS: u32 = cudaError::cudaSuccess.0;
 
 /// How often each function was called.
-static CALLS: [AtomicU64; Function::NAMES.len()] = [const { AtomicU64::new(0) }; Function::NAMES.len()];
+static CALLS: [AtomicU64; Function::NAMES.len()] = [NO_CALL; Function::NAMES.len()];
+#[allow(clippy::declare_interior_mutable_const)] // what each counter starts as
+const NO_CALL: AtomicU64 = AtomicU64::new(0);
 
 /// The error that ended the device's usefulness: every call answers it from then on.
 static STICKY: AtomicU32 = AtomicU32::new(SUCCESS);

@@ -192,6 +192,9 @@ impl Sim {
     /// # Errors
     /// Implicit dependency; then the capture is invalid.
     pub fn police_legacy(&mut self, device: usize) -> Outcome {
+        if self.captures.is_empty() {
+            return Ok(());
+        }
         let captured = self.streams.iter().filter(|(_, stream)| stream.device == device && stream.is_blocking());
         let captures: Vec<_> = captured.filter_map(|(_, stream)| stream.capture).collect();
         if captures.is_empty() {

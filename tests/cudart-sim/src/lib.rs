@@ -29,6 +29,7 @@ mod order;
 mod per_thread;
 mod pool;
 mod process;
+mod progress;
 mod race;
 mod random;
 mod sim;

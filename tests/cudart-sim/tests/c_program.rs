@@ -37,9 +37,12 @@ fn run(name: &str, compile: &[&str], library: impl FnOnce(&Path, &Path) -> PathB
         .arg(&program)
         .args(compile)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/program.c"))
+        .arg("-I")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
         .arg("-isystem")
         .arg(toolkit.join("include"))
         .arg(library(&toolkit, &simulator))
+        .arg("-ldl")
         .status();
     assert!(compiled.unwrap().success(), "the C compiler failed");
     let output = Command::new(program).env("LD_LIBRARY_PATH", &simulator).output().unwrap();
@@ -51,20 +54,27 @@ fn run(name: &str, compile: &[&str], library: impl FnOnce(&Path, &Path) -> PathB
     said.into_owned()
 }
 
-const EXPECTED: &str = "runtime 13000 bytes 7 9 7 used 0\n";
+/// What the program prints: its live objects as the header's struct shows them, and the bytes that came back.
+fn expected() -> String {
+    let size = std::mem::size_of::<cudart_sim::control::cudartSimLiveObjects>();
+    format!(
+        "live 4: streams 1 events 1 pools 1 allocations 1 bytes 65536 graphs 0 in {size}\n\
+         runtime 13000 bytes 7 9 7 used 0\n"
+    )
+}
 
 #[test]
 fn linked_with_the_real_runtime_and_run_with_the_simulator() {
-    assert_eq!(run("real", &[], |toolkit, _| toolkit.join("lib/libcudart.so.13")), EXPECTED);
+    assert_eq!(run("real", &[], |toolkit, _| toolkit.join("lib/libcudart.so.13")), expected());
 }
 
 #[test]
 fn linked_with_the_simulator() {
-    assert_eq!(run("simulated", &[], |_, simulator| simulator.join("libcudart.so")), EXPECTED);
+    assert_eq!(run("simulated", &[], |_, simulator| simulator.join("libcudart.so")), expected());
 }
 
 #[test]
 fn with_a_default_stream_per_thread() {
     let per_thread = ["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"];
-    assert_eq!(run("per_thread", &per_thread, |toolkit, _| toolkit.join("lib/libcudart.so.13")), EXPECTED);
+    assert_eq!(run("per_thread", &per_thread, |toolkit, _| toolkit.join("lib/libcudart.so.13")), expected());
 }

@@ -11,7 +11,7 @@ export RUST_TEST_THREADS=1
 table=$(mktemp)
 failed=0
 for kind in dlopen dylib static; do
-    for program in "$kind"/example/tour "$kind"/test/* "$kind"/bench/*; do
+    for program in "$kind"/example/tour "$kind"/test/*; do
         echo "== $program"
         start=$(date +%s)
         output=$(timeout 300 "$program" 2>&1)

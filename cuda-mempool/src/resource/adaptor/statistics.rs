@@ -4,8 +4,10 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
 use crate::resource::{DeviceMemoryResource, ResourceId};
-use crate::spin::Spin;
 use crate::stream::thread_number;
 use crate::{Device, Result, Stream};
 
@@ -21,7 +23,7 @@ pub struct StatisticsAdaptor<R> {
     /// which would take as long as all the rest: nobody else writes to its part.
     first: AtomicU64,
     /// Held by the other threads, which share a part.
-    others: Spin<()>,
+    others: SpinMutex<(), Yield>,
     bytes: Quantity,
     blocks: Quantity,
 }
@@ -92,7 +94,7 @@ impl<R> StatisticsAdaptor<R> {
             upstream,
             id: ResourceId::unique(),
             first: AtomicU64::new(0),
-            others: Spin::new(()),
+            others: SpinMutex::new(()),
             bytes: Quantity::default(),
             blocks: Quantity::default(),
         }

@@ -1,5 +1,8 @@
 /* An ordinary C program of the CUDA runtime, compiled against NVIDIA's headers. */
+#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
+#include <cudart_sim.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +25,14 @@ int main(void) {
     cudaMemPool_t pool = NULL;
     struct cudaMemPoolProps props;
     unsigned long long used = 0;
+    struct cudartSimLiveObjects objects;
+    uint64_t (*live)(struct cudartSimLiveObjects *) = NULL;
 
+    *(void **)&live = dlsym(RTLD_DEFAULT, "cudartSimLive");
+    if (live == NULL) {
+        printf("not the simulator\n");
+        return 1;
+    }
     CHECK(cudaRuntimeGetVersion(&version));
     memset(&props, 0, sizeof props);
     props.allocType = cudaMemAllocationTypePinned;
@@ -37,6 +47,13 @@ int main(void) {
     CHECK(cudaEventRecord(event, 0));
     CHECK(cudaStreamWaitEvent(stream, event, 0));
     CHECK(cudaMemcpyAsync(bytes, pointer, SIZE, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    memset(&objects, 0xff, sizeof objects);
+    unsigned long long count = live(&objects);
+    printf("live %llu: streams %llu events %llu pools %llu allocations %llu bytes %llu graphs %llu in %zu\n",
+           count, (unsigned long long)objects.streams, (unsigned long long)objects.events,
+           (unsigned long long)objects.pools, (unsigned long long)objects.pool_allocations,
+           (unsigned long long)objects.bytes, (unsigned long long)objects.graphs, sizeof objects);
     CHECK(cudaFreeAsync(pointer, stream));
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));

@@ -1,0 +1,556 @@
+//! What both ends of a session have in common.
+//!
+//! One lock guards the state of a session. Frames are read under it by whoever has use for them: a thread that waits
+//! for one, or else the session's [keeper](super::keeper). No user's code runs under the lock.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::frame::{Body, Farewell, Turn};
+use super::keeper;
+use super::nonce::Nonce;
+use super::page::Word;
+use super::signals::Signals;
+use super::socket;
+use super::waker::Waker;
+use super::wire::{Heard, Wire, WireError};
+use super::{Options, Violation};
+use crate::ipc::{Error, Result};
+use crate::{teardown, Stream};
+
+/// How long a thread that waits for a frame looks for it before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// How often the host looks at a word, where it has to wait for one.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// What is special to an end of a session.
+pub(super) trait Side: Sized + Send + 'static {
+    /// The word that this end waits for.
+    const AWAITED: Word;
+
+    /// Takes a frame.
+    fn hear(core: &Core<Self>, state: &mut State<Self>, body: Body, fd: Option<OwnedFd>) -> Result<()>;
+
+    /// Whether nobody else may be waiting for this frame.
+    fn is_for_keeper(&self, body: &Body) -> bool;
+
+    /// Looks after what only time brings. Says whether there is such.
+    fn tick(core: &Core<Self>, state: &mut State<Self>) -> bool;
+
+    /// Lets go of what waits for the peer, when the session has ended and no stream waits any more.
+    fn let_go(state: &mut State<Self>);
+
+    /// Lets go of what the peer was using, when its work is known to have ended.
+    fn bury(state: &mut State<Self>);
+
+    /// Nobody uses this end any more: says what has to be said.
+    fn close(core: &Core<Self>, state: &mut State<Self>) -> Result<()>;
+
+    /// Since when an answer of the peer is due.
+    fn asked_since(&self) -> Option<Instant>;
+
+    /// Whether nothing is left that the peer has, or had when the session ended.
+    fn is_done(&self) -> bool;
+}
+
+/// One end of a session.
+pub(super) struct Core<S: Side> {
+    pub socket: UnixStream,
+    pub waker: Waker,
+    pub options: Options,
+    /// The importer has none until the exporter has greeted it.
+    signals: OnceLock<Signals>,
+    state: Mutex<State<S>>,
+    changed: Condvar,
+}
+
+/// What changes.
+pub(super) struct State<S: Side> {
+    pub side: S,
+    pub wire: Wire,
+    /// Why the session is over.
+    pub ended: Option<Ended>,
+    /// The descriptor that tells of the peer's life, if it has sent one.
+    pub life: Option<OwnedFd>,
+    /// Waits that were enqueued, by slot.
+    pub waits: Vec<Option<Wait>>,
+    /// Slots whose data is not what it was to become.
+    abandoned: Vec<u32>,
+    /// The streams that were given the page.
+    pub streams: Vec<Stream>,
+    /// What is to be dropped, and told of, outside the lock.
+    pub after: Vec<After>,
+    /// Frames heard so far.
+    pub traffic: u64,
+    /// A thread waits for the socket, and reads when there is something.
+    pub reading: bool,
+    /// Threads that wait for what the reading one reads.
+    waiting: usize,
+    /// Nobody uses this end any more.
+    pub closing: bool,
+    /// Nothing is left to be done but to let go of the page and the socket.
+    pub settled: bool,
+    /// What the peer gave as its reason for leaving.
+    pub farewell: Option<Farewell>,
+}
+
+/// The end of a session.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub why: Why,
+    pub at: Instant,
+    /// Streams that waited for the peer go on.
+    pub rescued: bool,
+    /// What the peer was using is given up.
+    pub buried: bool,
+}
+
+/// Why a session ended, for everybody who asks.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Why {
+    Gone,
+    Left(Farewell),
+    Violation(Violation),
+    /// The peer's work did not come to its end in time.
+    Stalled,
+    UnknownDevice([u8; 16]),
+    Cuda(cuda_mempool_sys::cudaError_t, &'static str),
+    Io(Option<i32>),
+    /// This end has ended it.
+    Aborted,
+}
+
+/// A wait that a stream was given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub value: u32,
+    pub since: Instant,
+}
+
+/// What to do when the lock is not held.
+pub(super) enum After {
+    Drop(Box<dyn Send>),
+    Report(crate::Error),
+}
+
+impl Why {
+    pub(super) fn to_error(self) -> Error {
+        match self {
+            Self::Gone | Self::Aborted => Error::PeerGone,
+            Self::Left(farewell) => Error::PeerLeft(farewell),
+            Self::Violation(violation) => Error::Violation(violation),
+            Self::Stalled => Error::TimedOut,
+            Self::UnknownDevice(uuid) => Error::UnknownDevice(uuid),
+            Self::Cuda(code, function) => Error::Cuda(crate::Error::failed(code, function)),
+            Self::Io(code) => Error::Io(code.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error)),
+        }
+    }
+
+    pub(super) fn from_error(error: &Error) -> Self {
+        match error {
+            Error::Violation(violation) => Self::Violation(*violation),
+            Error::UnknownDevice(uuid) => Self::UnknownDevice(*uuid),
+            Error::Cuda(error) => Self::Cuda(error.raw(), error.function()),
+            Error::Io(error) => Self::Io(error.raw_os_error()),
+            _ => Self::Gone,
+        }
+    }
+
+    /// What to tell the peer.
+    fn farewell(self) -> Farewell {
+        match self {
+            Self::Violation(Violation::OwnProcess) => Farewell::OwnProcess,
+            Self::Violation(_) => Farewell::Violation,
+            Self::UnknownDevice(_) => Farewell::UnknownDevice,
+            _ => Farewell::Failed,
+        }
+    }
+}
+
+impl From<WireError> for Error {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Closed => Self::PeerGone,
+            WireError::Io(error) => Self::Io(error),
+            WireError::Violation(violation) => Self::Violation(violation),
+        }
+    }
+}
+
+impl<S: Side> Core<S> {
+    /// Starts a session's end with these frames, and its keeper.
+    pub(super) fn start(
+        socket: UnixStream,
+        options: &Options,
+        signals: Option<Signals>,
+        side: S,
+        greeting: Vec<(Body, Option<OwnedFd>)>,
+    ) -> Result<Arc<Handle<S>>> {
+        teardown::watch_forks();
+        let state = State {
+            side,
+            wire: Wire::new(Nonce::of_this_process()?),
+            ended: None,
+            life: None,
+            waits: Vec::new(),
+            abandoned: Vec::new(),
+            streams: Vec::new(),
+            after: Vec::new(),
+            traffic: 0,
+            reading: false,
+            waiting: 0,
+            closing: false,
+            settled: false,
+            farewell: None,
+        };
+        let core = Arc::new(Self {
+            socket,
+            waker: Waker::new()?,
+            options: options.clone(),
+            signals: signals.map_or_else(OnceLock::new, OnceLock::from),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let mut state = core.lock();
+        let life = own_life().map(|fd| (Body::Life, Some(fd)));
+        for (body, fd) in greeting.into_iter().chain(life) {
+            // That the peer has gone already is found when something is asked of it.
+            let _ = core.say(&mut state, body, fd);
+        }
+        drop(state);
+        let keeper = keeper::start(Arc::clone(&core))?;
+        Ok(Arc::new(Handle { core, keeper: Some(keeper) }))
+    }
+
+    /// The state. What it leaves to be done is done when the guard is dropped.
+    pub(super) fn lock(&self) -> Guard<'_, S> {
+        Guard { core: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
+    }
+
+    pub(super) fn signals(&self) -> Option<&Signals> {
+        self.signals.get()
+    }
+
+    pub(super) fn set_signals(&self, signals: Signals) {
+        let _ = self.signals.set(signals);
+    }
+
+    /// Sends a frame. If that cannot be, the session is over, but for what the peer has said before it left.
+    pub(super) fn say(&self, state: &mut State<S>, body: Body, fd: Option<OwnedFd>) -> Result<()> {
+        match state.wire.say(self.socket.as_fd(), body, fd) {
+            Ok(()) => {
+                if state.wire.has_unsent() {
+                    self.waker.wake_if_asleep();
+                }
+                Ok(())
+            }
+            Err(WireError::Closed) => Err(Error::PeerGone),
+            Err(error) => {
+                let error = error.into();
+                self.end(state, Why::from_error(&error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the session, once. What waits for the peer is set free by the keeper.
+    pub(super) fn end(&self, state: &mut State<S>, why: Why) {
+        if state.ended.is_some() {
+            return;
+        }
+        if !matches!(why, Why::Gone | Why::Left(_)) {
+            let _ = state.wire.say(self.socket.as_fd(), Body::Bye(why.farewell()), None);
+        }
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        state.ended = Some(Ended { why, at: Instant::now(), rescued: false, buried: false });
+        self.waker.wake();
+        self.changed.notify_all();
+    }
+
+    /// An error if the session is over.
+    pub(super) fn alive(&self, state: &State<S>) -> Result<()> {
+        match &state.ended {
+            Some(ended) => Err(ended.why.to_error()),
+            None => Ok(()),
+        }
+    }
+
+    /// Has those look again who wait for a change.
+    pub(super) fn tell_waiting(&self, state: &State<S>) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes the frames that are there, as long as `wanted` says so.
+    pub(super) fn pump(&self, state: &mut State<S>, wanted: impl Fn(&State<S>) -> bool) {
+        let before = state.traffic;
+        while state.ended.is_none() && wanted(state) {
+            match state.wire.hear(self.socket.as_fd()) {
+                Ok(Heard::Nothing) => break,
+                Ok(Heard::Closed) => {
+                    let why = match state.farewell {
+                        Some(farewell) if farewell != Farewell::Done => Why::Left(farewell),
+                        _ => Why::Gone,
+                    };
+                    self.end(state, why);
+                }
+                Ok(Heard::Body(body, fd)) => {
+                    state.traffic += 1;
+                    if let Err(error) = S::hear(self, state, body, fd) {
+                        self.end(state, Why::from_error(&error));
+                    }
+                }
+                Err(error) => self.end(state, Why::from_error(&error.into())),
+            }
+        }
+        if state.traffic != before {
+            self.tell_waiting(state);
+        }
+    }
+
+    /// Reads frames until `ask` has an answer or the time is up.
+    pub(super) fn wait_for<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut ask: impl FnMut(&mut State<S>) -> Result<Answer<T>>,
+    ) -> Result<T> {
+        let started = Instant::now();
+        let mut guard = self.lock();
+        loop {
+            if !guard.reading {
+                self.pump(&mut guard, |_| true);
+            }
+            let now = Instant::now();
+            match ask(&mut guard)? {
+                Answer::Ready(answer) => return Ok(answer),
+                _ if deadline.is_some_and(|deadline| deadline <= now) => return Err(Error::TimedOut),
+                Answer::OnWord => {
+                    guard.unlocked(|| std::thread::sleep(LOOK));
+                    continue;
+                }
+                Answer::OnFrame => {}
+            }
+            if guard.reading {
+                guard.wait(deadline.map(|deadline| deadline - now));
+            } else if now - started < SPIN {
+                guard.unlocked(std::hint::spin_loop);
+            } else {
+                guard.reading = true;
+                let events = libc::POLLIN | libc::POLLRDHUP;
+                let polled = guard.unlocked(|| socket::wait([(self.socket.as_raw_fd(), events)], deadline));
+                guard.reading = false;
+                self.tell_waiting(&guard);
+                polled?;
+            }
+        }
+    }
+
+    /// Has the stream wait for the peer, and remembers that it does.
+    pub(super) fn enqueue_wait(
+        &self,
+        state: &mut State<S>,
+        stream: &Stream,
+        slot: u32,
+        value: u32,
+    ) -> crate::Result<()> {
+        let Some(signals) = self.signals() else { return Ok(()) };
+        signals.wait(stream, S::AWAITED, slot, value)?;
+        state.remember(stream);
+        let index = slot as usize;
+        if state.waits.len() <= index {
+            state.waits.resize(index + 1, None);
+        }
+        state.waits[index] = Some(Wait { value, since: Instant::now() });
+        self.waker.wake_if_asleep();
+        Ok(())
+    }
+
+    /// Has the stream write the word of this end.
+    pub(super) fn enqueue_write(
+        &self,
+        state: &mut State<S>,
+        stream: &Stream,
+        slot: u32,
+        value: u32,
+    ) -> crate::Result<()> {
+        let Some(signals) = self.signals() else { return Ok(()) };
+        let word = match S::AWAITED {
+            Word::Ready => Word::Done,
+            Word::Done => Word::Ready,
+        };
+        signals.write(stream, word, slot, value)?;
+        state.remember(stream);
+        Ok(())
+    }
+
+    /// Whether the host may go on: always, where the stream waits instead.
+    pub(super) fn may_go_on(&self, turn: Turn) -> bool {
+        self.signals().is_some_and(|signals| signals.on_stream() || signals.has(S::AWAITED, turn.slot, turn.generation))
+    }
+}
+
+/// A sign of this process's life for the peer, where the system has one.
+fn own_life() -> Option<OwnedFd> {
+    // SAFETY: makes a descriptor of this process.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+    // SAFETY: it was just made for us.
+    i32::try_from(fd).ok().filter(|&fd| fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What a waiting thread found.
+pub(super) enum Answer<T> {
+    Ready(T),
+    /// A frame is missing.
+    OnFrame,
+    /// A word is missing, and no stream can wait for it.
+    OnWord,
+}
+
+impl<S: Side> State<S> {
+    fn remember(&mut self, stream: &Stream) {
+        /// From here on it is worth looking for streams that are done.
+        const MANY: usize = 16;
+        if self.streams.contains(stream) {
+            return;
+        }
+        if self.streams.len() >= MANY {
+            self.streams.retain(|stream| !stream.query().unwrap_or(false));
+        }
+        self.streams.push(stream.clone());
+    }
+
+    /// Notes that the slot's data cannot be relied on.
+    pub(super) fn abandon(&mut self, slot: u32) {
+        if !self.abandoned.contains(&slot) {
+            self.abandoned.push(slot);
+        }
+    }
+
+    pub(super) fn is_abandoned(&self, slot: u32) -> bool {
+        self.abandoned.contains(&slot)
+    }
+
+    /// Tells of a failure that nobody can be given.
+    pub(super) fn report(&mut self, outcome: crate::Result<()>) {
+        if let Err(error) = outcome {
+            self.after.push(After::Report(error));
+        }
+    }
+}
+
+/// The lock on a session's state.
+pub(super) struct Guard<'a, S: Side> {
+    core: &'a Core<S>,
+    /// `None` only while nothing is locked.
+    state: Option<MutexGuard<'a, State<S>>>,
+}
+
+impl<S: Side> Guard<'_, S> {
+    /// Does what was left for when the lock is not held, then `work`, and locks again.
+    fn unlocked<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        self.release();
+        let result = work();
+        self.state = Some(self.core.state.lock().unwrap_or_else(PoisonError::into_inner));
+        result
+    }
+
+    fn release(&mut self) {
+        if let Some(mut state) = self.state.take() {
+            let after = std::mem::take(&mut state.after);
+            drop(state);
+            for item in after {
+                match item {
+                    After::Drop(item) => drop(item),
+                    After::Report(error) => teardown::report(&error),
+                }
+            }
+        }
+    }
+
+    /// Waits until the thread that reads has read something, or stops reading.
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let Some(mut state) = self.state.take() else { return };
+        state.waiting += 1;
+        let mut state = match timeout {
+            Some(timeout) => {
+                let woken = self.core.changed.wait_timeout(state, timeout);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.core.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+        state.waiting -= 1;
+        self.state = Some(state);
+    }
+}
+
+impl<S: Side> std::ops::Deref for Guard<'_, S> {
+    type Target = State<S>;
+
+    fn deref(&self) -> &State<S> {
+        self.state.as_ref().expect("locked")
+    }
+}
+
+impl<S: Side> std::ops::DerefMut for Guard<'_, S> {
+    fn deref_mut(&mut self) -> &mut State<S> {
+        self.state.as_mut().expect("locked")
+    }
+}
+
+impl<S: Side> Drop for Guard<'_, S> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Keeps an end of a session open. It is closed when the last is dropped.
+pub(super) struct Handle<S: Side> {
+    core: Arc<Core<S>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl<S: Side> Handle<S> {
+    /// Closes this end, if this is all that keeps it open, and waits for that.
+    pub(super) fn close(self: Arc<Self>) -> Result<()> {
+        let mut handle = Arc::into_inner(self).ok_or(Error::InUse)?;
+        let (core, keeper) = (Arc::clone(&handle.core), handle.keeper.take());
+        drop(handle);
+        let mut state = core.lock();
+        while !state.settled {
+            if let Some(ended) = state.ended.as_ref().filter(|ended| ended.rescued && !state.side.is_done()) {
+                return Err(ended.why.to_error());
+            }
+            state.wait(None);
+        }
+        drop(state);
+        drop(core);
+        // A keeper that has panicked has nothing more to say.
+        let _ = keeper.map(JoinHandle::join);
+        Ok(())
+    }
+}
+
+impl<S: Side> std::ops::Deref for Handle<S> {
+    type Target = Core<S>;
+
+    fn deref(&self) -> &Core<S> {
+        &self.core
+    }
+}
+
+impl<S: Side> Drop for Handle<S> {
+    fn drop(&mut self) {
+        if teardown::forked() {
+            // A forked child has the descriptors of its parent's keeper, and no keeper.
+            std::mem::forget(self.keeper.take());
+        } else {
+            self.core.lock().closing = true;
+            self.core.waker.wake();
+        }
+    }
+}

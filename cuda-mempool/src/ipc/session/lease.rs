@@ -1,0 +1,159 @@
+//! Buffers that are away.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::core::{Answer, Handle};
+use super::exporter::{deadline_in, ExporterSide};
+use super::frame::Turn;
+use crate::ipc::{Error, ImportedBuffer, Result};
+use crate::{teardown, Stream};
+
+/// What can be lent.
+pub trait Loan: Send + 'static {
+    /// The stream that it belongs to.
+    fn stream(&self) -> &Stream;
+}
+
+impl<T: Send + 'static> Loan for ImportedBuffer<T> {
+    fn stream(&self) -> &Stream {
+        ImportedBuffer::stream(self)
+    }
+}
+
+/// A buffer that is lent to another process: it cannot be touched until it is back.
+///
+/// Dropping the lease does not wait: the buffer is dropped when the importer has given it back.
+#[must_use = "a buffer whose lease is dropped does not come back"]
+pub struct Lease<B: Loan> {
+    /// Taken when it is over.
+    loan: Option<B>,
+    session: Arc<Handle<ExporterSide>>,
+    turn: Turn,
+    /// The slot was for this turn alone.
+    passing: bool,
+}
+
+impl<B: Loan> Lease<B> {
+    pub(super) fn new(loan: B, session: Arc<Handle<ExporterSide>>, turn: Turn) -> Self {
+        Self { loan: Some(loan), session, turn, passing: false }
+    }
+
+    pub(super) fn passing(loan: B, session: Arc<Handle<ExporterSide>>, turn: Turn) -> Self {
+        Self { loan: Some(loan), session, turn, passing: true }
+    }
+
+    /// Waits until the importer has given the buffer back. What is then enqueued on its stream comes after all that the
+    /// importer has enqueued: the GPU's work itself is not waited for.
+    ///
+    /// # Errors
+    /// [`Error::PeerGone`], [`Error::PeerLeft`], [`Error::Abandoned`], [`Error::Violation`] or [`Error::TimedOut`] (the
+    /// stall timeout) when the session has ended while the buffer was away. Its memory goes back to the pool when the
+    /// importer's process is known to have ended.
+    pub fn wait(self) -> Result<B> {
+        self.wait_until(None).map_err(|(_, error)| error)
+    }
+
+    /// As [`wait`](Self::wait), but not for ever.
+    ///
+    /// # Errors
+    /// As there; after [`Error::TimedOut`] with the lease, which can be waited for again.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<B, (Option<Self>, Error)> {
+        self.wait_until(deadline_in(timeout))
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once.
+    ///
+    /// # Errors
+    /// As there, but the lease stays what it is.
+    pub fn is_returned(&self) -> Result<bool> {
+        let mut state = self.session.lock();
+        if !state.reading {
+            self.session.pump(&mut state, |_| true);
+        }
+        if state.side.book.is_lent(self.turn) {
+            return self.session.alive(&state).map(|()| false);
+        }
+        Ok(self.session.may_go_on(self.turn) || state.ended.is_some())
+    }
+
+    fn wait_until(mut self, deadline: Option<Instant>) -> Result<B, (Option<Self>, Error)> {
+        let (session, turn) = (&self.session, self.turn);
+        let stream = self.loan.as_ref().expect("there until the lease is over").stream();
+        let waited = session.wait_for(deadline, |state| {
+            if state.side.book.is_lent(turn) {
+                session.alive(state)?;
+                return Ok(Answer::OnFrame);
+            }
+            if state.ended.is_none() && !session.may_go_on(turn) {
+                return Ok(Answer::OnWord);
+            }
+            session.take_back(state, stream, turn)?;
+            if self.passing && state.ended.is_none() {
+                state.side.book.retire(turn.slot);
+            }
+            Ok(Answer::Ready(()))
+        });
+        match waited {
+            Ok(()) => Ok(self.loan.take().expect("there until the lease is over")),
+            Err(error) if self.is_over() => Err((None, error)),
+            Err(error) => Err((Some(self), error)),
+        }
+    }
+
+    /// Whether the session has ended.
+    fn is_over(&self) -> bool {
+        self.session.lock().ended.is_some()
+    }
+}
+
+impl<B: Loan> Drop for Lease<B> {
+    fn drop(&mut self) {
+        let Some(loan) = self.loan.take() else { return };
+        if teardown::forked() {
+            return;
+        }
+        let (session, turn) = (&self.session, self.turn);
+        let loan: Box<dyn Loan> = match self.passing {
+            true => Box::new(Passing { loan, session: Arc::clone(session), slot: turn.slot }),
+            false => Box::new(loan),
+        };
+        let mut state = session.lock();
+        if state.ended.is_some() {
+            session.entomb(&mut state, loan);
+        } else if state.side.book.is_lent(turn) {
+            session.park(&mut state, turn.slot, loan);
+        } else {
+            session.let_go_in_order(&mut state, turn, loan);
+        }
+    }
+}
+
+/// A loan whose slot becomes vacant when it is over.
+struct Passing<B> {
+    loan: B,
+    session: Arc<Handle<ExporterSide>>,
+    slot: u32,
+}
+
+impl<B: Loan> Loan for Passing<B> {
+    fn stream(&self) -> &Stream {
+        self.loan.stream()
+    }
+}
+
+impl<B> Drop for Passing<B> {
+    fn drop(&mut self) {
+        let mut state = self.session.lock();
+        if state.ended.is_none() {
+            state.side.book.retire(self.slot);
+        }
+    }
+}
+
+impl<B: Loan> fmt::Debug for Lease<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("slot", &self.turn.slot).finish_non_exhaustive()
+    }
+}

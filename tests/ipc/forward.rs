@@ -1,0 +1,64 @@
+//! From A to B to C.
+
+use cuda_mempool::ipc::{Error, Exporter, Forwarder, Importer};
+
+use crate::peer::{Peer, Role, Sockets};
+use crate::world::*;
+use crate::Test;
+
+pub const ROLES: &[Role] = &[("forwarder", forward)];
+
+pub const TESTS: &[Test] = &[
+    ("what_a_gave_goes_to_c_and_back", what_a_gave_goes_to_c_and_back),
+    ("there_must_be_something_to_forward", there_must_be_something_to_forward),
+];
+
+/// B: what A (the session) gives is handed on to C (a process of its own), and back when C has given it back.
+fn forward(sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::new(sockets.session, &stream).expect("a session");
+    let (third, to_third) = Peer::start("incrementer");
+    let mut forwarder = None;
+    let mut socket = Some(to_third.session);
+    while let Some(buffer) = receive(&importer) {
+        let forwarder = forwarder
+            .get_or_insert_with(|| Forwarder::new(socket.take().expect("one session"), &importer).expect("a session"));
+        let send = || forwarder.send(buffer).map_err(|(_, error)| error).expect("C is there");
+        let lease = send();
+        let mut buffer = lease.wait().expect("it comes back");
+        // C added one, and B adds ten.
+        let bytes: Vec<u8> = buffer.to_vec().expect("whole").iter().map(|byte| byte.wrapping_add(10)).collect();
+        buffer.as_slice_mut().copy_from_host(&bytes).expect("a copy");
+    }
+    drop(forwarder);
+    drop(to_third.other);
+    third.finish();
+}
+
+fn what_a_gave_goes_to_c_and_back() {
+    let (pool, stream) = (pool(), stream());
+    let held = Held::now();
+    let (peer, sockets) = Peer::start("forwarder");
+    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+    let mut buffer = slowly_filled(&pool, &stream, 10_000, 0).into();
+    for round in 1..=10 {
+        buffer = send(&exporter, buffer).wait().expect("it comes back");
+        assert!(is_all(&buffer.to_vec().expect("whole"), round * 11), "round {round}");
+    }
+    let leases: Vec<_> = (0..10).map(|byte| send(&exporter, slowly_filled(&pool, &stream, 100, byte))).collect();
+    for (byte, lease) in (0..).zip(leases) {
+        assert!(is_all(&lease.wait().expect("it comes back").to_vec().expect("whole"), byte + 11));
+    }
+    drop((buffer, exporter, sockets.other));
+    peer.finish();
+    held.assert_again();
+    assert_unused(&pool);
+}
+
+fn there_must_be_something_to_forward() {
+    let stream = stream();
+    let (socket, _peer) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let (other, _third) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let importer = Importer::new(socket, &stream).expect("a session");
+    assert!(matches!(Forwarder::new(other, &importer), Err(Error::ForeignMemory)));
+}

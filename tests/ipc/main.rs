@@ -1,0 +1,79 @@
+//! Memory shared between real processes: this program starts itself again for every peer.
+//!
+//! Runs on the simulated runtime and on GPUs. Without a device every test is skipped, with its reason; with
+//! `CUDA_MEMPOOL_REQUIRE_DEVICE` set that is a failure.
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+#[path = "../safe/sim.rs"]
+#[allow(dead_code)] // The suites each use their part.
+mod sim;
+
+#[path = "../support/driver.rs"]
+mod driver;
+#[path = "../support/kernel.rs"]
+#[allow(dead_code)] // As above.
+mod kernel;
+
+mod deaths;
+mod devices;
+mod faults;
+mod forward;
+mod hand_over;
+mod hostile;
+mod order;
+mod parts;
+mod peer;
+mod raw;
+mod world;
+
+use peer::Role;
+
+#[rustfmt::skip]
+const ROLES: &[&[Role]] = &[
+    hand_over::ROLES,
+    order::ROLES,
+    forward::ROLES,
+    deaths::ROLES,
+    devices::ROLES,
+    faults::ROLES,
+    hostile::ROLES,
+    parts::ROLES,
+];
+
+/// A test: its name, and what it does.
+type Test = (&'static str, fn());
+
+#[rustfmt::skip]
+const TESTS: &[&[Test]] = &[
+    hand_over::TESTS,
+    order::TESTS,
+    forward::TESTS,
+    deaths::TESTS,
+    devices::TESTS,
+    faults::TESTS,
+    hostile::TESTS,
+    parts::TESTS,
+];
+
+fn main() -> ExitCode {
+    peer::play_role(ROLES);
+    let mut arguments = Arguments::from_args();
+    // Open descriptors and mappings are counted, and the machine's load matters to what takes less than a second.
+    arguments.test_threads = Some(1);
+    let skipped = world::why_not();
+    let trials = TESTS.concat().into_iter().map(|(name, test)| {
+        let trial = Trial::test(name, move || {
+            test();
+            Ok(())
+        });
+        trial.with_ignored_flag(skipped.is_some())
+    });
+    let trials = trials.collect();
+    if let Some(why) = skipped {
+        println!("skipped: {why}");
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

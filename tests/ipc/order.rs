@@ -1,0 +1,143 @@
+//! The order of streams in two processes, with work slow enough to lose the race if an edge were missing.
+
+use std::time::{Duration, Instant};
+
+use cuda_mempool::ipc::{Exporter, Importer};
+
+use crate::peer::{Peer, Role, Sockets};
+use crate::world::*;
+use crate::Test;
+
+pub const ROLES: &[Role] = &[("slow copier", copy_slowly), ("slow writer", write_slowly)];
+
+pub const TESTS: &[Test] = &[
+    ("both_edges_hold", both_edges_hold),
+    ("both_edges_hold_when_the_hosts_keep_the_order", both_edges_hold_by_host),
+    ("what_the_importer_writes_is_waited_for", what_the_importer_writes_is_waited_for),
+    ("no_host_waits_for_a_device", no_host_waits_for_a_device),
+    ("a_buffer_can_change_its_stream", a_buffer_can_change_its_stream),
+];
+
+const ROUNDS: u8 = 20;
+const LENGTH: usize = 1 << 20;
+
+/// Copies each buffer slowly to memory of its own, and gives it back before the copy is done.
+fn copy_slowly(sockets: Sockets) {
+    if let Some(sim) = sim() {
+        sim.set_delay(2000, 5);
+    }
+    let stream = stream();
+    let importer = Importer::with_options(sockets.session, &stream, &options()).expect("a session");
+    let pool = cuda_mempool::MemPool::default_for(device()).expect("a pool");
+    let mut copies = Vec::new();
+    while let Some(buffer) = receive(&importer) {
+        let mut copy = pool.alloc::<u8>(&stream, LENGTH).expect("memory");
+        slow(&stream, Duration::from_millis(5));
+        copy.copy_from(buffer.as_slice()).expect("a copy");
+        drop(buffer);
+        copies.push(copy);
+    }
+    assert_eq!(copies.len(), ROUNDS.into());
+    for (round, copy) in (0..).zip(copies) {
+        assert!(is_all(&copy.to_vec().expect("a copy"), round), "round {round}");
+    }
+}
+
+fn both_edges_hold() {
+    hand_over_slowly(&[]);
+}
+
+fn both_edges_hold_by_host() {
+    hand_over_slowly(&[(BY_HOST, "1")]);
+}
+
+/// Writes a new value in each round, without waiting for anything but the buffer's return.
+fn hand_over_slowly(environment: &[(&str, &str)]) {
+    for place in places() {
+        let (pool, stream) = (pool_at(place), stream());
+        let (peer, sockets) = Peer::start_with("slow copier", environment);
+        let session = options().host_ordering(!environment.is_empty());
+        let exporter = Exporter::with_options(sockets.session, &pool, &session).expect("a session");
+        let mut buffer = slowly_filled(&pool, &stream, LENGTH, 0).into();
+        for round in 0..ROUNDS {
+            if round > 0 {
+                slow(&stream, Duration::from_millis(u64::from(round % 3) * 3));
+                let mut whole: cuda_mempool::ipc::SharedBuffer<u8> = buffer;
+                whole.as_slice_mut().fill_bytes(round).expect("a fill");
+                buffer = whole;
+            }
+            buffer = send(&exporter, buffer).wait().expect("it comes back");
+        }
+        // Spoils what is read too late.
+        buffer.as_slice_mut().fill_bytes(0xff).expect("a fill");
+        stream.synchronize().expect("no fault");
+        drop((buffer, exporter));
+        peer.finish();
+        assert_unused(&pool);
+    }
+}
+
+/// Writes to each buffer slowly, and gives it back before that is done.
+fn write_slowly(sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::with_options(sockets.session, &stream, &options()).expect("a session");
+    let mut round = 0;
+    while let Some(mut buffer) = receive(&importer) {
+        slow(&stream, Duration::from_millis(10));
+        buffer.as_slice_mut().fill_bytes(100 + round).expect("a fill");
+        round += 1;
+    }
+    stream.synchronize().expect("no fault");
+}
+
+fn what_the_importer_writes_is_waited_for() {
+    for environment in [&[][..], &[(BY_HOST, "1")]] {
+        let (pool, stream) = (pool(), stream());
+        let (peer, sockets) = Peer::start_with("slow writer", environment);
+        let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+        let mut buffer = slowly_filled(&pool, &stream, LENGTH, 0).into();
+        for round in 0..ROUNDS {
+            buffer = send(&exporter, buffer).wait().expect("it comes back");
+            assert!(is_all(&buffer.to_vec().expect("whole"), 100 + round), "round {round}");
+        }
+        // A buffer that is dropped while the importer still writes to it is freed behind that.
+        drop(send(&exporter, buffer).wait().expect("it comes back"));
+        drop(exporter);
+        peer.finish();
+        assert_unused(&pool);
+    }
+}
+
+fn no_host_waits_for_a_device() {
+    let (pool, stream) = (pool(), stream());
+    let (peer, sockets) = Peer::start("slow writer");
+    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+    let buffer = slowly_filled(&pool, &stream, 1000, 0);
+    let buffer = send(&exporter, buffer).wait().expect("it comes back");
+    stream.synchronize().expect("no fault");
+
+    slow(&stream, Duration::from_millis(500));
+    let asked = Instant::now();
+    let buffer = send(&exporter, buffer).wait().expect("it comes back");
+    assert!(asked.elapsed() < Duration::from_millis(400), "the hosts have waited: {:?}", asked.elapsed());
+    assert!(!stream.query().expect("no fault"));
+    assert!(is_all(&buffer.to_vec().expect("whole"), 101));
+    drop((buffer, exporter));
+    peer.finish();
+}
+
+fn a_buffer_can_change_its_stream() {
+    let (pool, first, second) = (pool(), stream(), stream());
+    let (peer, sockets) = Peer::start("slow writer");
+    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+    let mut buffer: cuda_mempool::ipc::SharedBuffer<u8> = slowly_filled(&pool, &first, LENGTH, 0).into();
+    for round in 0..6 {
+        buffer.set_stream([&first, &second][round % 2]).expect("a move");
+        buffer = send(&exporter, buffer).wait().expect("it comes back");
+        buffer.set_stream([&second, &first][round % 2]).expect("a move");
+        assert!(is_all(&buffer.to_vec().expect("whole"), 100 + round as u8), "round {round}");
+    }
+    drop((buffer, exporter));
+    peer.finish();
+    assert_unused(&pool);
+}
