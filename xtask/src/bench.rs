@@ -5,7 +5,7 @@ mod figures;
 mod merge;
 mod plot;
 mod programs;
-#[path = "../../benches/compare/results.rs"]
+#[path = "../../benches/report/results.rs"]
 mod results;
 
 use std::fs;
