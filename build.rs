@@ -1,6 +1,10 @@
 //! Compiles the C side of the tests as a C-heavy dependant would: by the metadata of cuda-mempool-sys alone.
 
 use std::env;
+use std::path::Path;
+
+#[path = "tests/c/samples.rs"]
+mod samples;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -16,15 +20,21 @@ fn main() {
     }
 
     // No toolkit around (possible with dlopen): the C side is left out.
-    if let Some(include) = metadata("INCLUDE") {
+    if let (Some(include), Some(library)) = (metadata("INCLUDE"), metadata("LIBRARY")) {
         println!("cargo:rustc-cfg=cuda_headers");
         println!("cargo:rerun-if-changed=wrapper.h");
         println!("cargo:rerun-if-changed=tests/c");
+        println!("cargo:rerun-if-changed=cuda-mempool/src/guide.rs");
+        println!("cargo:rerun-if-changed=cuda-mempool/src/guide");
+        let out = env::var("OUT_DIR").expect("cargo sets it");
         cc::Build::new()
             .include(".")
             .include(&include)
-            .file("tests/c/constants.c")
+            .files(["constants", "owner"].map(|name| format!("tests/c/{name}.c")))
+            .file(samples::write(Path::new(&out)).expect("the guide can be read"))
             .warnings_into_errors(true)
+            // A sample uses some of what stands ready for all, and answers nothing.
+            .flag("-Wno-unused")
             .compile("cuda_mempool_tests_c");
 
         // What calls the runtime needs it at link time.
@@ -37,6 +47,17 @@ fn main() {
                 .warnings_into_errors(true)
                 .compile("cuda_mempool_raw_c");
         }
+        link_what_c_calls(Path::new(&library));
+    }
+}
+
+/// With `dlopen` the Rust side links nothing, so what the C side calls is linked here. The Rust side then uses the
+/// library that it finds in the process.
+fn link_what_c_calls(library: &Path) {
+    if metadata("LINK").as_deref() == Some("dlopen") {
+        let part = |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).unwrap_or_default().to_owned();
+        println!("cargo:rustc-link-search=native={}", part(library.parent().map(Path::as_os_str)));
+        println!("cargo:rustc-link-lib=dylib:+verbatim={}", part(library.file_name()));
     }
 }
 

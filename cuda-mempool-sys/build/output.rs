@@ -91,8 +91,10 @@ fn metadata(plan: &Plan, known: &[Version]) -> Vec<String> {
         lines.push(format!("root={}", toolkit.root.display()));
         lines.push(format!("include={}", toolkit.include.display()));
         lines.push(format!("toolkit_version={}", toolkit.version));
-        let folder = toolkit.library.as_ref().and_then(|library| library.parent());
-        lines.extend(folder.map(|folder| format!("lib_dir={}", folder.display())));
+        if let Some(library) = &toolkit.library {
+            lines.push(format!("library={}", library.display()));
+            lines.extend(library.parent().map(|folder| format!("lib_dir={}", folder.display())));
+        }
     }
     lines
 }

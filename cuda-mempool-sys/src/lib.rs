@@ -71,7 +71,7 @@
 //! | `VERSION`, `VERSION_NUMBER` | the version of the bindings: `13.0`, `13000` |
 //! | `KNOWN`, `SINCE` | all versions that have bindings, and those that `VERSION` has reached: `11_8,12_0,…` |
 //! | `BINDINGS` | the file with the bindings |
-//! | `ROOT`, `INCLUDE`, `LIB_DIR`, `TOOLKIT_VERSION` | the toolkit found, for C code; with `dlopen` each may be absent, and the version need not be that of the bindings |
+//! | `ROOT`, `INCLUDE`, `LIB_DIR`, `LIBRARY`, `TOOLKIT_VERSION` | the toolkit found and the file of its library, for C code; with `dlopen` each may be absent, and the version need not be that of the bindings |
 //!
 //! This makes cfgs `cuda_since_13_0` ("at least 13.0") of them:
 //!

@@ -7,6 +7,7 @@
 //! 5. [Other devices, and the host](access)
 //! 6. [Graphs and capture](graphs)
 //! 7. [Errors, and the end of things](ends)
+//! 8. [Other crates, and C](other_crates)
 //!
 //! The samples in C are what each chapter's Rust replaces. A line of C that calls `kernel` launches one; in Rust that is
 //! foreign code, and the one place where `unsafe` is left.
@@ -16,5 +17,6 @@ pub mod buffers;
 pub mod ends;
 pub mod graphs;
 pub mod host_memory;
+pub mod other_crates;
 pub mod pools;
 pub mod reuse;

@@ -59,6 +59,11 @@ mod support;
 mod teardown;
 mod version;
 
+/// The README's page of code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Home, RawDeviceBuffer};
 pub use bytemuck;
 pub use cache::{BlockCache, CacheStats};

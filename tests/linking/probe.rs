@@ -1,4 +1,4 @@
-//! Builds the program in `tests/fixtures/link-probe` and runs it.
+//! Builds the programs in `tests/fixtures` and runs them.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// One way to build the program.
+/// One way to build a program.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Build {
+    fixture: &'static str,
     variables: Vec<(String, String)>,
     arguments: Vec<String>,
 }
@@ -20,7 +21,13 @@ impl Build {
 
     /// The link kind is left to the build script.
     pub fn unsettled() -> Self {
-        Self { variables: Vec::new(), arguments: Vec::new() }
+        Self { fixture: "link-probe", variables: Vec::new(), arguments: Vec::new() }
+    }
+
+    /// Another program than the usual one.
+    pub fn of(mut self, fixture: &'static str) -> Self {
+        self.fixture = fixture;
+        self
     }
 
     pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
@@ -47,10 +54,21 @@ impl Build {
         let output = self.cargo("build").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // The next build has the same name for another program.
-        let program = folder().join(format!("link-probe-{}", built.len()));
-        std::fs::copy(target().join("debug/link-probe"), &program).unwrap();
+        let program = folder().join(format!("{}-{}", self.fixture, built.len()));
+        std::fs::copy(self.target().join("debug").join(self.fixture), &program).unwrap();
         built.insert(self, program.clone());
         program
+    }
+
+    /// The static library that it is, and what else the linker must be given with it.
+    pub fn static_library(self) -> (PathBuf, Vec<String>) {
+        let _alone = built();
+        let output = self.cargo("rustc").args(["--", "--print", "native-static-libs"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        let libraries = said.lines().find_map(|line| line.split_once("native-static-libs:")).expect("rustc says it").1;
+        let name = format!("lib{}.a", self.fixture.replace('-', "_"));
+        (self.target().join("debug").join(name), libraries.split_whitespace().map(str::to_owned).collect())
     }
 
     /// Whether cargo builds it, and what it says. Nothing is linked.
@@ -73,10 +91,19 @@ impl Build {
 
     fn cargo(&self, command: &str) -> Command {
         let mut cargo = clean(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.arg(command).args(&self.arguments).arg("--target-dir").arg(target());
+        cargo.arg(command).args(&self.arguments).arg("--target-dir").arg(self.target());
         cargo.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/link-probe"));
+        cargo.current_dir(self.source());
         cargo
+    }
+
+    /// Where the program's source lies.
+    pub fn source(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(self.fixture)
+    }
+
+    fn target(&self) -> PathBuf {
+        folder().join(self.fixture)
     }
 }
 
@@ -122,10 +149,6 @@ pub fn says(text: &str, parts: &[&str]) {
     }
 }
 
-fn folder() -> &'static Path {
+pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
-}
-
-fn target() -> PathBuf {
-    folder().join("link-probe")
 }

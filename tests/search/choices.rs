@@ -163,6 +163,7 @@ fn dependants_are_told() {
         ("root", &machine.name(ROOT)),
         ("include", &machine.name("usr/local/cuda/targets/x86_64-linux/include")),
         ("lib_dir", &machine.name("usr/local/cuda/targets/x86_64-linux/lib")),
+        ("library", &machine.name("usr/local/cuda/targets/x86_64-linux/lib/libcudart.so")),
     ] {
         assert_eq!(built.lines(key), [value], "{key}");
     }
@@ -178,7 +179,9 @@ fn with_dlopen_dependants_are_told_of_a_toolkit_that_is_not_linked() {
     assert_eq!(built.lines("version"), [newest().to_string()]);
     assert_eq!(built.lines("rustc-link-lib").len() + built.lines("rustc-link-search").len(), 0);
     let nothing = Machine::new().built();
-    assert_eq!(nothing.lines("root").len() + nothing.lines("include").len() + nothing.lines("lib_dir").len(), 0);
+    for key in ["root", "include", "lib_dir", "library"] {
+        assert_eq!(nothing.lines(key).len(), 0, "{key}");
+    }
 }
 
 /// Every variable that was looked at, and no other: what was found first settles the rest.

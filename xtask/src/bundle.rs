@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use crate::bench;
 use crate::cargo::{self, Link};
+use crate::wheels;
 
 /// The tests that ask a CUDA runtime something. The others need the sources, and no GPU.
 const TESTS: &[&str] = &[
     "conformance",
+    "c_side",
     "safe_ends",
     "safe_faults",
     "safe_lacks",
@@ -22,6 +25,9 @@ const TESTS: &[&str] = &[
     "rmm",
     "ipc",
 ];
+
+/// A program with a kernel of its own.
+const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
 
 /// What the target machine runs.
 const SCRIPTS: &[(&str, &str)] =
@@ -52,8 +58,11 @@ pub fn run() -> Result<PathBuf> {
         for command in [&mut examples, &mut benches] {
             command.args(["--features", "cuda-mempool/allocator-api2"]);
         }
-        for command in [&mut tests, &mut examples, &mut benches] {
+        let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
+        for command in [&mut tests, &mut examples, &mut benches, &mut with_kernel] {
             link.apply(command)?;
+            // The C side wants headers where Rust does not, and a device compiler for its kernel.
+            command.env("CUDA_HOME", wheels::nvcc()?);
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
             command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");
@@ -61,6 +70,7 @@ pub fn run() -> Result<PathBuf> {
                 copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
             }
         }
+        c_allocator(link, &folder.join(link.name()).join("c/allocator"))?;
     }
     bench::build(&folder.join("bench"))?;
     for (name, text) in SCRIPTS {
@@ -70,6 +80,24 @@ pub fn run() -> Result<PathBuf> {
     }
     println!("{}", folder.display());
     Ok(folder)
+}
+
+/// Builds the library for C as its users do, and the C program that tests it, with the library inside.
+fn c_allocator(link: Link, program: &Path) -> Result<()> {
+    let toolkit = wheels::nvcc()?;
+    let prefix = crate::target().join("bundle-build").join(link.name()).join("c");
+    let mut make = Command::new("make");
+    make.args(["--silent", "--directory"]).arg(crate::root().join("cuda-mempool-c")).arg("install");
+    make.arg(format!("PREFIX={}", prefix.display())).arg(format!("TARGET_DIR={}/target", prefix.display()));
+    link.apply(&mut make)?;
+    cargo::run(make.env("CUDA_HOME", &toolkit))?;
+
+    let needed = std::fs::read_to_string(prefix.join("target/private"))?;
+    fs::create_dir_all(program.parent().context("a file lies in a folder")?)?;
+    let mut cc = Command::new("cc");
+    cc.arg("-pthread").arg("-I").arg(prefix.join("include")).arg("-o").arg(program);
+    cc.arg(crate::root().join("tests/c/allocator.c")).arg(prefix.join("lib/libcuda_mempool_c.a"));
+    cargo::run(cc.arg("-L").arg(toolkit.join("lib")).args(needed.split_whitespace()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -103,7 +103,7 @@ fn run(program: &Path, path: &str, times: u64) -> Result<u64> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--quiet", "--compress-strings=no", "--compress-pos=no"]);
     valgrind.arg(format!("--callgrind-out-file={}", out.display())).arg(program).args([path, &times.to_string()]);
-    sim::apply(&mut valgrind, Link::Dlopen)?;
+    sim::apply(&mut valgrind)?;
     cargo::run(&mut valgrind)?;
     let counted = self_cost(&fs::read_to_string(&out)?, &program.display().to_string())?;
     fs::remove_file(out)?;

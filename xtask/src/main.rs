@@ -1,11 +1,18 @@
 //! The project's own commands. `cargo xtask help` lists them.
 
 mod bench;
+#[cfg(feature = "generators")]
 mod bindings;
 mod bundle;
 mod cargo;
 mod counts;
+#[cfg(feature = "generators")]
 mod debian;
+mod docs;
+#[cfg(not(feature = "generators"))]
+mod generators;
+#[cfg(feature = "generators")]
+mod header;
 mod sim;
 mod test;
 mod tour;
@@ -14,6 +21,8 @@ mod wheels;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+#[cfg(not(feature = "generators"))]
+use generators::{bindings, header};
 
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about = "The project's own commands")]
@@ -28,6 +37,18 @@ enum Command {
     /// Make the checked-in bindings of every supported CUDA version again.
     Bindings {
         /// Change nothing; fail when a checked-in file is not what the generator makes.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Make docs/from-cuda.md of the guide's samples again.
+    Docs {
+        /// Change nothing; fail when the document is not what the guide makes.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Make the C header of cuda-mempool-c again.
+    Header {
+        /// Change nothing; fail when the header is not what the source makes.
         #[arg(long)]
         check: bool,
     },
@@ -49,6 +70,8 @@ fn main() -> anyhow::Result<()> {
         Command::Tour => tour::run(),
         Command::Test { parts } => test::run(&parts),
         Command::Bindings { check } => bindings::run(check),
+        Command::Docs { check } => docs::run(check),
+        Command::Header { check } => header::run(check),
         Command::Bundle => bundle::run().map(drop),
         Command::Bench { counts: true, .. } => counts::renew(),
         Command::Bench { from, .. } => bench::run(&from),

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::cargo::{self, Link};
-use crate::{bindings, counts, sim, wheels};
+use crate::{bindings, counts, docs, header, sim, wheels};
 
 /// The parts of the test run, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Part {
-    /// rustfmt, clippy and rustdoc, with warnings denied.
+    /// rustfmt, clippy and rustdoc, with warnings denied; documents made from sources are as these make them.
     Style,
     /// The checked-in bindings are what the generator makes, for x86-64 and for 64-bit Arm.
     Bindings,
@@ -53,8 +53,11 @@ impl Part {
 }
 
 fn style() -> Result<()> {
+    docs::run(true)?;
+    header::run(true)?;
     cargo::run(&mut cargo::cargo(&["fmt", "--all", "--check"]))?;
-    cargo::run(&mut cargo::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    let mut clippy = cargo::cargo(&["clippy", "--workspace", "--all-targets", "--features", "xtask/generators"]);
+    cargo::run(clippy.args(["--", "--deny", "warnings"]))?;
     cargo::run(cargo::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
@@ -75,10 +78,11 @@ fn suites() -> Result<()> {
     for cuda in wheels::SUPPORTED {
         cuda.root()?;
     }
+    wheels::nvcc()?;
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;
-        sim::apply(&mut test, link)?;
+        sim::apply_to_build(&mut test, link)?;
         test.env("CUDA_MEMPOOL_TEST_WHEELS", wheels::folder());
         cargo::run(&mut test).with_context(|| format!("link kind {}", link.name()))?;
     }

@@ -21,7 +21,7 @@ pub fn run() -> Result<()> {
     }
     let mut simulated = tour();
     Link::Dlopen.apply(&mut simulated)?;
-    sim::apply(&mut simulated, Link::Dlopen)?;
+    sim::apply(&mut simulated)?;
     cargo::run(&mut simulated)?;
     println!("\nWhy not on a GPU: {}", String::from_utf8_lossy(&output.stderr).trim_end());
     Ok(())

@@ -71,9 +71,28 @@ pub fn cuda(major: u32, minor: u32) -> &'static Cuda {
     found.expect("only supported versions are asked for")
 }
 
+/// The root of CUDA 13.0, as [`Cuda::root`] has it and with the device compiler.
+pub fn nvcc() -> Result<PathBuf> {
+    let toolkit = r"nvidia/[^/]+/((?:include|lib|bin|nvvm)/.*)";
+    let packages = [
+        "nvidia-cuda-runtime==13.0.96",
+        "nvidia-cuda-crt==13.0.88",
+        "nvidia-cuda-nvcc==13.0.88",
+        "nvidia-nvvm==13.0.88",
+    ];
+    unpacked("nvcc-13.0", &packages.map(|package| (package, toolkit)))
+}
+
 /// The folder of libclang's shared library.
 pub fn libclang() -> Result<PathBuf> {
     unpacked("libclang", &[(LIBCLANG, r".*/clang/native/(libclang.*)")])
+}
+
+/// The C compiler's own headers (`limits.h` and kin), which a libclang without its own lacks.
+pub fn compiler_headers() -> Result<PathBuf> {
+    let output =
+        Command::new("cc").arg("-print-file-name=include").output().context("cannot start cc: install a C compiler")?;
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
 /// Where all of this is unpacked.
@@ -116,6 +135,8 @@ for wheel in glob.glob(downloads + '/*.whl'):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, 'wb') as file:
                     file.write(archive.read(name))
+                if archive.getinfo(name).external_attr >> 16 & 0o100:
+                    os.chmod(path, 0o755)
 if not found:
     sys.exit('no file of the package matches ' + pattern)
 ";

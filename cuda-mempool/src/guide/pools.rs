@@ -93,9 +93,9 @@
 //!
 //! ```c
 //! for (int round = 0; round < 10; round++) {
-//!     for (int k = 0; k < 10; k++) cudaMallocAsync(&memory[k], size[k], stream);
-//!     kernel<<<blocks, threads, 0, stream>>>(memory);
-//!     for (int k = 0; k < 10; k++) cudaFreeAsync(memory[k], stream);
+//!     for (int k = 0; k < 10; k++) cudaMallocAsync(&parts[k], sizes[k], stream);
+//!     for (int k = 0; k < 10; k++) kernel<<<blocks, threads, 0, stream>>>(parts[k]);
+//!     for (int k = 0; k < 10; k++) cudaFreeAsync(parts[k], stream);
 //! }
 //! cudaStreamSynchronize(stream);
 //! cudaMemPoolTrimTo(pool, 0);

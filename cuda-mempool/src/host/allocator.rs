@@ -162,6 +162,7 @@ impl NumaAllocator {
         self.0.arena.allocate(layout)
     }
 
+    #[cfg(any(feature = "nightly", feature = "allocator-api2"))]
     pub(super) fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>> {
         let block = self.allocate(layout)?;
         // SAFETY: a fresh block is the caller's for its whole length.
@@ -191,6 +192,7 @@ impl NumaAllocator {
     }
 
     /// Remembers why a trait's method fails.
+    #[cfg(any(feature = "nightly", feature = "allocator-api2"))]
     #[cold]
     pub(super) fn note(&self, error: Error) {
         let before = self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).replace(error);

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::cargo::{self, Link};
-use crate::{bindings, bundle, wheels};
+use crate::{bundle, wheels};
 
 const SCRIPT: &str = include_str!("bench.sh");
 
@@ -98,7 +98,7 @@ fn rust(peers: &Path) -> Result<()> {
     build.current_dir(crate::root().join("bench-peers"));
     build.env("CARGO_TARGET_DIR", &target).env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     build.env("CUDA_HOME", headers_for_bindgen()?).env("LIBCLANG_PATH", wheels::libclang()?);
-    build.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-isystem{}", bindings::compiler_headers()?.display()));
+    build.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-isystem{}", wheels::compiler_headers()?.display()));
     cargo::run(&mut build)?;
     // Without `lib`, as the program takes for a peer what does not begin with that.
     fs::copy(target.join("release/libbench_peers.so"), peers.join("rust.so"))?;

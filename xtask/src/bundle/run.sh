@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tour and every test of this bundle on the GPU of this machine, in each link kind, and ends with a table.
+# Runs every example, test and bench of this bundle on the GPU of this machine, in each link kind, and ends with a table.
 # The shared kinds find libcudart through LD_LIBRARY_PATH.
 cd "$(dirname "$0")" || exit 1
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-/usr/local/cuda/lib64}"
@@ -11,7 +11,7 @@ export RUST_TEST_THREADS=1
 table=$(mktemp)
 failed=0
 for kind in dlopen dylib static; do
-    for program in "$kind"/example/tour "$kind"/test/*; do
+    for program in "$kind"/example/* "$kind"/bin/* "$kind"/c/* "$kind"/test/*; do
         echo "== $program"
         start=$(date +%s)
         output=$(timeout 300 "$program" 2>&1)

@@ -1,5 +1,4 @@
-//! The C side, compiled by the build script with nothing but the metadata of cuda-mempool-sys.
-#![cfg(cuda_headers)]
+//! What the C compiler makes of the headers is what the bindings say.
 
 use cuda_mempool_sys::{cudaStreamLegacy, cudaStreamPerThread, CUDART_VERSION};
 
@@ -20,6 +19,9 @@ fn the_stream_constants_are_those_of_the_headers() {
 /// The headers that the metadata points at are those that the bindings were chosen by.
 #[test]
 fn the_bindings_are_those_of_the_headers() {
-    // SAFETY: the C function takes nothing and answers a number.
-    assert_eq!(CUDART_VERSION, unsafe { cuda_mempool_c_version_of_headers() });
+    // With `dlopen` the two are chosen apart.
+    if cuda_mempool_sys::LinkKind::CURRENT != cuda_mempool_sys::LinkKind::Dlopen {
+        // SAFETY: the C function takes nothing and answers a number.
+        assert_eq!(CUDART_VERSION, unsafe { cuda_mempool_c_version_of_headers() });
+    }
 }
