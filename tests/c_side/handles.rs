@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use cuda_mempool::example::run;
-use cuda_mempool::{DeviceBuffer, Event, MemPool, RawDeviceBuffer, Stream};
+use cuda_mempool::{DeviceBuffer, Event, Home, MemPool, RawDeviceBuffer, Stream};
 use cuda_mempool_sys::{self as sys, cudaError_t};
 
 use crate::owner::{self, Owner};
@@ -15,7 +15,13 @@ const SIZE: usize = 100_000;
 /// # Safety
 /// As for [`DeviceBuffer::from_raw`].
 unsafe fn buffer_of(memory: *mut c_void, stream: &Stream) -> DeviceBuffer<u8> {
-    let raw = RawDeviceBuffer { pointer: memory.cast(), length: SIZE, base: memory, stream: stream.clone() };
+    let raw = RawDeviceBuffer {
+        pointer: memory.cast(),
+        length: SIZE,
+        base: memory,
+        stream: stream.clone(),
+        home: Home::RUNTIME,
+    };
     // SAFETY: the caller's promise.
     unsafe { DeviceBuffer::from_raw(raw) }
 }

@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use cuda_mempool::{Device, DeviceBuffer, MemPool, RawDeviceBuffer, Stream};
+use cuda_mempool::{Device, DeviceBuffer, Home, MemPool, RawDeviceBuffer, Stream};
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // And back.
     let length = slice.len();
     let base = slice.leak() as *mut f32;
-    let raw = RawDeviceBuffer { pointer: base, length, base: base.cast(), stream: ours.clone() };
+    let raw = RawDeviceBuffer { pointer: base, length, base: base.cast(), stream: ours.clone(), home: Home::RUNTIME };
     // SAFETY: as above, with the roles changed.
     let values = unsafe { DeviceBuffer::from_raw(raw) };
     assert_eq!(values.to_vec()?, [20.0, 40.0, 60.0]);

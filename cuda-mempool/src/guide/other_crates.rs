@@ -82,7 +82,7 @@
 //! ```
 //! # cuda_mempool::example::run(|device| {
 //! use std::sync::atomic::{AtomicUsize, Ordering};
-//! use cuda_mempool::{DeviceBuffer, RawDeviceBuffer, Stream};
+//! use cuda_mempool::{DeviceBuffer, Home, RawDeviceBuffer, Stream};
 //!
 //! static LEAKS: AtomicUsize = AtomicUsize::new(0);
 //! cuda_mempool::on_drop_error(|error| {
@@ -92,7 +92,8 @@
 //!
 //! let mut local = 0_u8;
 //! let pointer = std::ptr::from_mut(&mut local);
-//! let raw = RawDeviceBuffer { pointer, length: 1, base: pointer.cast(), stream: Stream::new(device)? };
+//! let (base, stream, home) = (pointer.cast(), Stream::new(device)?, Home::RUNTIME);
+//! let raw = RawDeviceBuffer { pointer, length: 1, base, stream, home };
 //! // SAFETY: for the example's sake this is wrong: it is no memory that CUDA can free. CUDA refuses to.
 //! drop(unsafe { DeviceBuffer::from_raw(raw) });
 //! assert_eq!(LEAKS.load(Ordering::Relaxed), 1);
