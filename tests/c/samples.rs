@@ -1,4 +1,4 @@
-//! Makes one C file of the guide's samples, and the Rust table that names them. Part of the build script.
+//! Makes a C file of the guide's samples, a C++ file, and the Rust table that names them. Part of the build script.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::{fs, io};
 #[allow(dead_code)] // `cargo xtask docs` uses the rest
 mod guide;
 
-/// Writes `samples.c` and `samples.rs` into `out`, and gives the path of the former.
+/// Writes `samples.c`, `samples.cpp` and `samples.rs` into `out`, and gives the path of the first.
 pub fn write(out: &Path) -> io::Result<PathBuf> {
     let samples = guide::samples(Path::new("cuda-mempool/src"))?;
     let mut c = String::from("#include \"tests/c/two_processes.h\"\n");
@@ -48,9 +48,18 @@ pub fn write(out: &Path) -> io::Result<PathBuf> {
          const SAMPLES: &[(&str, Sample)] = &[\n{table}];\n"
     );
     fs::write(out.join("samples.rs"), rust)?;
+    fs::write(out.join("samples.cpp"), in_cpp(&samples))?;
     let path = out.join("samples.c");
     fs::write(&path, c)?;
     Ok(path)
+}
+
+fn in_cpp(samples: &[guide::Sample]) -> String {
+    let mut cpp = String::from("#include \"tests/c/rmm.hpp\"\n");
+    for (number, sample) in samples.iter().filter(|sample| sample.language == "cpp").enumerate() {
+        let _ = write!(cpp, "\nSAMPLE(sample_{number}) {{\n{{\n{}\n}}\n}}\n", sample.foreign);
+    }
+    cpp
 }
 
 /// The process that a sample belongs to, if it says so in its first line.

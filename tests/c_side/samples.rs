@@ -1,5 +1,6 @@
 //! The guide's samples in C, compiled from its source and run. The Rust beside each runs as a documentation test.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use cuda_mempool::example::run;
@@ -38,6 +39,21 @@ fn every_sample_between_processes_runs() {
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
         Ok(())
     });
+}
+
+/// That they run is RMM's to prove; that they are C++ for RMM, its headers say.
+#[test]
+fn every_sample_in_cpp_compiles() {
+    let Some(wheels) = std::env::var_os("CUDA_MEMPOOL_TEST_WHEELS").map(PathBuf::from) else {
+        println!("skipped: CUDA_MEMPOOL_TEST_WHEELS is not set (cargo xtask test sets it)");
+        return;
+    };
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-fsyntax-only", "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]);
+    compiler.arg("-I").arg(env!("CARGO_MANIFEST_DIR")).arg("-I").arg(wheels.join("cuda-12.9/include"));
+    compiler.arg("-I").arg(wheels.join("rmm/include")).arg(concat!(env!("OUT_DIR"), "/samples.cpp"));
+    let output = compiler.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
