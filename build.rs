@@ -9,6 +9,7 @@ mod samples;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-check-cfg=cfg(cuda_headers)");
+    println!("cargo:rustc-check-cfg=cfg(raw_c)");
 
     // The versions that the bindings have reached, under the names that cuda-mempool-sys itself uses.
     for version in list("KNOWN") {
@@ -28,13 +29,24 @@ fn main() {
         let out = env::var("OUT_DIR").expect("cargo sets it");
         cc::Build::new()
             .include(".")
-            .include(include)
+            .include(&include)
             .files(["constants", "owner"].map(|name| format!("tests/c/{name}.c")))
             .file(samples::write(Path::new(&out)).expect("the guide can be read"))
             .warnings_into_errors(true)
             // A sample uses some of what stands ready for all, and answers nothing.
             .flag("-Wno-unused")
             .compile("cuda_mempool_tests_c");
+
+        // What calls the runtime needs it at link time.
+        if metadata("LINK").is_some_and(|link| link != "dlopen") {
+            println!("cargo:rustc-cfg=raw_c");
+            println!("cargo:rerun-if-changed=benches/compare");
+            cc::Build::new()
+                .include(include)
+                .file("benches/compare/raw.c")
+                .warnings_into_errors(true)
+                .compile("cuda_mempool_raw_c");
+        }
         link_what_c_calls(Path::new(&library));
     }
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::bench;
 use crate::cargo::{self, Link};
 use crate::wheels;
 
@@ -71,6 +72,7 @@ pub fn run() -> Result<PathBuf> {
         }
         c_allocator(link, &folder.join(link.name()).join("c/allocator"))?;
     }
+    bench::build(&folder.join("bench"))?;
     for (name, text) in SCRIPTS {
         let script = folder.join(name);
         fs::write(&script, text)?;
@@ -105,12 +107,12 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 #[cfg(unix)]
-fn make_executable(path: &Path) -> Result<()> {
+pub fn make_executable(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 #[cfg(not(unix))]
-fn make_executable(_path: &Path) -> Result<()> {
+pub fn make_executable(_path: &Path) -> Result<()> {
     Ok(())
 }

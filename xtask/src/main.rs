@@ -1,9 +1,11 @@
 //! The project's own commands. `cargo xtask help` lists them.
 
+mod bench;
 #[cfg(feature = "generators")]
 mod bindings;
 mod bundle;
 mod cargo;
+mod counts;
 #[cfg(feature = "generators")]
 mod debian;
 mod docs;
@@ -52,6 +54,15 @@ enum Command {
     },
     /// Make the folder target/bundle, whose run.sh tests the crates on a GPU machine without Rust.
     Bundle,
+    /// Measure the crate beside the C calls and its peers on a GPU, and draw the result: docs/benchmarks.md.
+    Bench {
+        /// Measure nothing; draw these results of target/bundle/bench/bench.sh.
+        #[arg(long)]
+        from: Vec<PathBuf>,
+        /// Measure nothing; count the instructions of the hot paths anew, which `cargo xtask test counts` keeps to.
+        #[arg(long, conflicts_with = "from")]
+        counts: bool,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -62,6 +73,8 @@ fn main() -> anyhow::Result<()> {
         Command::Docs { check } => docs::run(check),
         Command::Header { check } => header::run(check),
         Command::Bundle => bundle::run().map(drop),
+        Command::Bench { counts: true, .. } => counts::renew(),
+        Command::Bench { from, .. } => bench::run(&from),
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::cargo::{self, Link};
-use crate::{bindings, docs, header, sim, wheels};
+use crate::{bindings, counts, docs, header, sim, wheels};
 
 /// The parts of the test run, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -21,6 +21,8 @@ pub enum Part {
     Versions,
     /// The test suites, in every link kind.
     Suites,
+    /// The hot paths take no more instructions than they did.
+    Counts,
     /// What `cargo package` packs builds alone.
     Packages,
 }
@@ -44,6 +46,7 @@ impl Part {
             Self::Bindings => bindings::run(true),
             Self::Versions => versions(),
             Self::Suites => suites(),
+            Self::Counts => counts::check(),
             Self::Packages => packages(),
         }
     }

@@ -12,9 +12,9 @@ pub struct Cuda {
     pub major: u32,
     pub minor: u32,
     /// Version of `nvidia-cuda-runtime…`.
-    runtime: &'static str,
+    pub runtime: &'static str,
     /// Version of the package that carries the `crt/` headers.
-    crt: &'static str,
+    pub crt: &'static str,
 }
 
 /// Every supported version, oldest first. Supporting a new one is one line here and `cargo xtask bindings`.
@@ -48,7 +48,6 @@ pub fn rmm() -> Result<PathBuf> {
 }
 
 /// The libclang that bindgen runs on, exact for the same reason.
-#[cfg(feature = "generators")]
 const LIBCLANG: &str = "libclang==18.1.1";
 
 const fn version(major: u32, minor: u32, runtime: &'static str, crt: &'static str) -> Cuda {
@@ -92,9 +91,15 @@ pub fn nvcc() -> Result<PathBuf> {
 }
 
 /// The folder of libclang's shared library.
-#[cfg(feature = "generators")]
 pub fn libclang() -> Result<PathBuf> {
     unpacked("libclang", &[(LIBCLANG, r".*/clang/native/(libclang.*)")])
+}
+
+/// The C compiler's own headers (`limits.h` and kin), which a libclang without its own lacks.
+pub fn compiler_headers() -> Result<PathBuf> {
+    let output =
+        Command::new("cc").arg("-print-file-name=include").output().context("cannot start cc: install a C compiler")?;
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
 /// Where all of this is unpacked.
@@ -103,7 +108,7 @@ pub fn folder() -> PathBuf {
 }
 
 /// The folder `<name>` there, with what `members` matches (and names, by its group) of each package in it.
-fn unpacked(name: &str, packages: &[(&str, &str)]) -> Result<PathBuf> {
+pub fn unpacked(name: &str, packages: &[(&str, &str)]) -> Result<PathBuf> {
     let wheels = folder();
     let folder = wheels.join(name);
     if folder.exists() {

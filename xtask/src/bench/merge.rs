@@ -1,0 +1,42 @@
+//! The results of several programs as one.
+
+use anyhow::{Context, Result};
+
+use super::results::{Cell, Report};
+
+const CALLS: &str = "calls";
+
+/// One report of all. The largest one gives the machine; the others were run right after it there.
+pub fn merge(mut reports: Vec<Report>) -> Result<Report> {
+    reports.sort_by_key(|report| std::cmp::Reverse(report.cells.len()));
+    let mut reports = reports.into_iter();
+    let mut whole = reports.next().context("no results")?;
+    tell_link_kinds_apart(&mut whole);
+    for mut report in reports {
+        tell_link_kinds_apart(&mut report);
+        whole.complete &= report.complete;
+        whole.absent.append(&mut report.absent);
+        whole.subjects.append(&mut report.subjects);
+        report.cells.into_iter().for_each(|cell| add(&mut whole.cells, cell));
+    }
+    Ok(whole)
+}
+
+/// The smaller calls are asked about in every link kind.
+fn tell_link_kinds_apart(report: &mut Report) {
+    let Some(link) = report.machine.get("link") else { return };
+    for cell in report.cells.iter_mut().filter(|cell| cell.question.memory == CALLS) {
+        cell.question.workload += &format!(" ({link})");
+    }
+}
+
+/// To the answers of the same question, if there are any. Each ratio is to the baseline of its own program.
+fn add(cells: &mut Vec<Cell>, cell: Cell) {
+    match cells.iter_mut().find(|known| known.question == cell.question) {
+        Some(known) => {
+            let new = cell.results.into_iter().filter(|outcome| outcome.subject != cell.baseline);
+            known.results.extend(new);
+        }
+        None => cells.push(cell),
+    }
+}
