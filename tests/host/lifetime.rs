@@ -150,7 +150,7 @@ fn a_capture_elsewhere_goes_on_beside_priming() {
 
 #[test]
 fn a_capture_elsewhere_goes_on_beside_trimming() {
-    a_capture_elsewhere_goes_on_beside(|pinned| pinned.trim());
+    a_capture_elsewhere_goes_on_beside(|pinned| pinned.trim().map(drop));
 }
 
 #[test]
