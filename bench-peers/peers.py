@@ -133,6 +133,50 @@ PEERS = {
 }
 
 
+HANDOVERS = 300
+
+
+def receive(tensors, times):
+    """The other end of torch's queue."""
+    while (got := tensors.get(timeout=30)) is not None:
+        tensor, sent = got
+        times.put(time.monotonic_ns() - sent)
+        del tensor, got
+
+
+def torch_queue():
+    """One way, from put to got, always with the same tensor."""
+    import torch
+    import torch.multiprocessing
+
+    context = torch.multiprocessing.get_context("spawn")
+    tensors, times = context.Queue(), context.Queue()
+    other = context.Process(target=receive, args=(tensors, times), daemon=True)
+    other.start()
+    tensor = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
+    values = []
+    for _ in range(HANDOVERS):
+        tensors.put((tensor, time.monotonic_ns()))
+        values.append(times.get(timeout=30))
+    tensors.put(None)
+    other.join(10)
+    return values[HANDOVERS // 10 :]
+
+
+def hand_over(report):
+    name = "torch.multiprocessing queue"
+    try:
+        values = torch_queue()
+    except Exception as why:
+        report["absent"].append({"what": name, "why": repr(why)})
+        return
+    question = {"memory": "ipc", "workload": "repeated hand-over", "bytes": 1 << 20, "threads": 1}
+    p99 = statistics.quantiles(values, n=100, method="inclusive")[98]
+    result = {"subject": name, "runs": len(values), "nanoseconds": quartiles(values), "p99": p99, "ratio": None}
+    print(f"{name}: {result['nanoseconds']['median']:.0f} ns", flush=True)
+    report["cells"].append({"question": question, "baseline": "raw calls from Rust", "results": [result]})
+
+
 def took(pairs, times):
     begun = time.perf_counter_ns()
     pairs(times)
@@ -191,9 +235,12 @@ def main(library, out):
             report["cells"].append({"question": question, "baseline": baseline, "results": results})
             for result in results:
                 print(f"{memory} {size}: {result['subject']} {result['nanoseconds']['median']:.0f} ns", flush=True)
+    hand_over(report)
     report["complete"] = True
     with open(out, "w") as file:
         json.dump(report, file, indent=2)
 
 
-main(*sys.argv[1:])
+# The other process of torch's queue imports this file.
+if __name__ == "__main__":
+    main(*sys.argv[1:])

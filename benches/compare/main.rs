@@ -12,8 +12,11 @@ mod own;
 mod peers;
 mod pinned;
 mod raw;
+#[path = "../report/results.rs"]
 mod results;
 mod rounds;
+#[path = "../report/statistics.rs"]
+mod statistics;
 mod subject;
 
 use std::path::{Path, PathBuf};
@@ -139,10 +142,11 @@ fn tell(report: &Shared, cell: Cell) {
 fn print(Cell { question, baseline, results }: &Cell) {
     let bytes = question.bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
     println!("{}, {}{bytes}, threads: {}", question.memory, question.workload, question.threads);
-    for Outcome { subject, runs, nanoseconds: time, ratio } in results {
+    for Outcome { subject, runs, nanoseconds: time, ratio, .. } in results {
+        let ratio = ratio.map_or(1.0, |ratio| ratio.median);
         println!(
             "  {subject:<32} {:>13.1} ns ({:.1} to {:.1}), {:.3} of {baseline}, {runs} runs",
-            time.median, time.lower, time.upper, ratio.median
+            time.median, time.lower, time.upper, ratio
         );
     }
 }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use cuda_mempool_sys::cudaDeviceSynchronize;
 
-use crate::results::{Outcome, Quartiles};
+use crate::results::Outcome;
+use crate::statistics::quartiles;
 
 /// How thorough to be.
 #[derive(Clone, Copy)]
@@ -88,19 +89,9 @@ fn outcomes(contestants: &[Contestant<'_>], values: Vec<Vec<f64>>) -> Vec<Outcom
         .map(|(contestant, values)| Outcome {
             subject: contestant.name.clone(),
             runs: values.len(),
-            ratio: quartiles(values.iter().zip(&baseline).map(|(value, base)| value / base).collect()),
+            ratio: Some(quartiles(values.iter().zip(&baseline).map(|(value, base)| value / base).collect())),
             nanoseconds: quartiles(values),
+            p99: None,
         })
         .collect()
-}
-
-/// Of at least one value.
-fn quartiles(mut values: Vec<f64>) -> Quartiles {
-    values.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        let place = share * (values.len() - 1) as f64;
-        let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
-        below + (above - below) * place.fract()
-    };
-    Quartiles { lower: at(0.25), median: at(0.5), upper: at(0.75) }
 }

@@ -5,7 +5,7 @@ mod figures;
 mod merge;
 mod plot;
 mod programs;
-#[path = "../../benches/compare/results.rs"]
+#[path = "../../benches/report/results.rs"]
 mod results;
 
 use std::fs;
@@ -43,9 +43,9 @@ fn read(file: &Path) -> Result<Report> {
 }
 
 fn measure() -> Result<Vec<PathBuf>> {
-    let folder = crate::target().join("bench");
+    let folder = crate::target().join("bench/programs");
     programs::build(&folder)?;
-    let results = folder.join("results");
+    let results = crate::target().join("bench/results");
     if results.exists() {
         fs::remove_dir_all(&results)?;
     }

@@ -89,6 +89,7 @@ fn suites() -> Result<()> {
         cuda.root()?;
     }
     wheels::nvcc()?;
+    wheels::rmm()?;
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;

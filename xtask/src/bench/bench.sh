@@ -12,9 +12,10 @@ timeout --kill-after=5 170 ./compare-dylib --bench --peers peers --limit 150 --o
 for kind in dlopen static; do
     timeout --kill-after=5 20 "./compare-$kind" --bench --calls --limit 15 --out "$out/$kind.json" || failed=1
 done
+timeout --kill-after=5 30 ./ipc "$out/ipc.json" || failed=1
 
 if command -v python3 >/dev/null && [ -e peers/libraw_c.so ]; then
-    timeout --kill-after=5 60 python3 peers/peers.py peers/libraw_c.so "$out/python.json" || failed=1
+    timeout --kill-after=5 90 python3 peers/peers.py peers/libraw_c.so "$out/python.json" || failed=1
 else
     echo "skipped: the peers in Python, for want of python3 or of a C compiler where this was built"
 fi

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::figures::{self, Goal};
 use super::plot::Plot;
-use super::results::{Cell, Outcome, Report};
+use super::results::{Cell, Outcome, Quartiles, Question, Report};
 
 /// What the crate itself offers, by the beginning of the name.
 pub const OWN: &[&str] = &[
@@ -65,7 +65,8 @@ pub fn write(report: &Report, plots: &[Plot]) -> String {
         }
         tables(&cells, &mut text);
     }
-    calls(report, &mut text);
+    lines("Between two processes", "ipc", report, &mut text);
+    lines("Other calls", "calls", report, &mut text);
     absent(report, &mut text);
     text
 }
@@ -171,23 +172,36 @@ fn entry(cell: &Cell, outcome: &Outcome) -> String {
     if outcome.subject == cell.baseline {
         return format!("{} = 1", duration(outcome.nanoseconds.median));
     }
-    let ratio = outcome.ratio;
-    format!("{} ({} to {})", rounded(ratio.median), rounded(ratio.lower), rounded(ratio.upper))
+    ratio(outcome)
 }
 
-fn calls(report: &Report, text: &mut String) {
-    *text += "\n## Other calls\n\n| what | how | time | ratio (quartiles) | runs |\n|---|---|---|---|---|\n";
-    for cell in report.cells.iter().filter(|cell| cell.question.memory == "calls") {
+fn ratio(outcome: &Outcome) -> String {
+    let Some(Quartiles { lower, median, upper }) = outcome.ratio else { return "-".into() };
+    format!("{} ({} to {})", rounded(median), rounded(lower), rounded(upper))
+}
+
+/// What is not allocation: one line for each answer.
+fn lines(title: &str, memory: &str, report: &Report, text: &mut String) {
+    let mut cells = report.cells.iter().filter(|cell| cell.question.memory == memory).peekable();
+    if cells.peek().is_none() {
+        return;
+    }
+    let _ = write!(
+        text,
+        "\n## {title}\n\n| what | how | time | p99 | ratio (quartiles) | runs |\n|---|---|---|---|---|---|\n"
+    );
+    for cell in cells {
+        let Question { workload, bytes, .. } = &cell.question;
+        let what = bytes.map_or_else(|| workload.clone(), |bytes| format!("{workload}, {}", size(bytes)));
         for outcome in &cell.results {
-            let Outcome { subject, runs, nanoseconds, ratio } = outcome;
             let _ = writeln!(
                 text,
-                "| {} | {subject} | {} | {} ({} to {}) | {runs} |",
-                cell.question.workload,
-                duration(nanoseconds.median),
-                rounded(ratio.median),
-                rounded(ratio.lower),
-                rounded(ratio.upper)
+                "| {what} | {} | {} | {} | {} | {} |",
+                outcome.subject,
+                duration(outcome.nanoseconds.median),
+                outcome.p99.map_or("-".into(), duration),
+                ratio(outcome),
+                outcome.runs
             );
         }
     }

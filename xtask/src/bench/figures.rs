@@ -29,6 +29,7 @@ impl Figure {
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+const SESSION: &str = "session";
 
 const fn at_most(what: &'static str, most: f64, unit: &'static str, value: fn(&Report) -> Option<f64>) -> Figure {
     Figure { what, goal: Goal::AtMost(most), unit, value }
@@ -102,6 +103,26 @@ pub const ALL: &[Figure] = &[
     at_least("… to malloc's", 5.0, |r| {
         faster(r, "host", "copied to the device", 256 * MIB, 1, "NumaAllocator", "malloc")
     }),
+    at_most("first hand-over of 1 MiB to another process, to the C calls", 1.2, "times", |r| {
+        ratio(r, "ipc", "first hand-over", Some(MIB), 1, SESSION)
+    }),
+    at_most("repeated hand-over, one way", 20.0, "µs", |r| {
+        Some(time(r, "ipc", "repeated hand-over", Some(MIB), 1, SESSION)? / 1e3)
+    }),
+    at_most("… its 99th percentile to its median", 5.0, "times", |r| {
+        let outcome = find(r, "ipc", "repeated hand-over", Some(MIB), 1, SESSION)?;
+        Some(outcome.p99? / outcome.nanoseconds.median)
+    }),
+    at_least("… faster than the first", 20.0, |r| {
+        let time = |workload| time(r, "ipc", workload, Some(MIB), 1, SESSION);
+        Some(time("first hand-over")? / time("repeated hand-over")?)
+    }),
+    at_least("… faster than torch's queue", 10.0, |r| {
+        faster(r, "ipc", "repeated hand-over", MIB, 1, SESSION, "torch.multiprocessing queue")
+    }),
+    at_least("throughput of a ring of two buffers of 64 MiB, to plain copies", 0.95, |r| {
+        faster(r, "ipc", "ring of two", 64 * MIB, 1, SESSION, "plain copies")
+    }),
 ];
 
 fn find<'a>(
@@ -124,7 +145,7 @@ fn time(r: &Report, memory: &str, workload: &str, bytes: Option<u64>, threads: u
 }
 
 fn ratio(r: &Report, memory: &str, workload: &str, bytes: Option<u64>, threads: usize, subject: &str) -> Option<f64> {
-    Some(find(r, memory, workload, bytes, threads, subject)?.ratio.median)
+    Some(find(r, memory, workload, bytes, threads, subject)?.ratio?.median)
 }
 
 fn call(r: &Report, workload: &str, subject: &str) -> Option<f64> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::results::{Cell, Report};
+use super::results::{Cell, Quartiles, Report};
 
 const CALLS: &str = "calls";
 
@@ -19,7 +19,18 @@ pub fn merge(mut reports: Vec<Report>) -> Result<Report> {
         whole.subjects.append(&mut report.subjects);
         report.cells.into_iter().for_each(|cell| add(&mut whole.cells, cell));
     }
+    whole.cells.iter_mut().for_each(fill_ratios);
     Ok(whole)
+}
+
+/// Where there were no rounds, the ratios are to the baseline's median.
+fn fill_ratios(cell: &mut Cell) {
+    let Some(base) = cell.results.iter().find(|outcome| outcome.subject == cell.baseline) else { return };
+    let base = base.nanoseconds.median;
+    for outcome in cell.results.iter_mut().filter(|outcome| outcome.ratio.is_none()) {
+        let Quartiles { lower, median, upper } = outcome.nanoseconds;
+        outcome.ratio = Some(Quartiles { lower: lower / base, median: median / base, upper: upper / base });
+    }
 }
 
 /// The smaller calls are asked about in every link kind.

@@ -19,13 +19,16 @@ const CURAND: &str = "nvidia-curand==10.4.0.35";
 
 /// Fills the folder. Peers that cannot be built here are told, and left out.
 pub fn build(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
     let peers = folder.join("peers");
     fs::create_dir_all(&peers)?;
     fs::write(folder.join("bench.sh"), SCRIPT)?;
     bundle::make_executable(&folder.join("bench.sh"))?;
     fs::copy(crate::root().join("bench-peers/peers.py"), peers.join("peers.py"))?;
 
-    compare(folder)?;
+    own(folder)?;
     for (what, built) in
         [("the C calls, for Python", raw_c(&peers)), ("RMM", rmm(&peers)), ("Rust peers", rust(&peers))]
     {
@@ -36,18 +39,23 @@ pub fn build(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program itself in every link kind. In one that is linked the C calls are part of it.
-fn compare(folder: &Path) -> Result<()> {
+/// What is measured in every link kind, where the C calls are part of one that is linked; and what two processes do.
+fn own(folder: &Path) -> Result<()> {
     for link in Link::ALL {
-        let mut bench = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--bench", "compare"]);
-        link.apply(&mut bench)?;
-        bench.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
-        bench.env("CARGO_PROFILE_BENCH_STRIP", "symbols");
-        let built = cargo::executables(&mut bench)?.into_iter().find(|program| program.name == "compare");
-        let program = built.context("cargo names what it built")?.path;
+        let program = bench("compare", link)?;
         fs::copy(program, folder.join(format!("compare-{}", link.name())))?;
     }
+    fs::copy(bench("ipc", Link::Dylib)?, folder.join("ipc"))?;
     Ok(())
+}
+
+fn bench(name: &str, link: Link) -> Result<PathBuf> {
+    let mut build = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--bench", name]);
+    link.apply(&mut build)?;
+    build.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
+    build.env("CARGO_PROFILE_BENCH_STRIP", "symbols");
+    let built = cargo::executables(&mut build)?.into_iter().find(|program| program.name == name);
+    Ok(built.context("cargo names what it built")?.path)
 }
 
 fn raw_c(peers: &Path) -> Result<()> {

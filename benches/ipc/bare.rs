@@ -10,12 +10,11 @@ use cuda_mempool::sys::{
 };
 use cuda_mempool::{MemPool, Stream};
 
-use crate::measure::{give, now, report, take, Outcome, FIRST, MEGABYTE, REPEATED};
+use crate::measure::{
+    give, now, take, Answers, Outcome, FIRST, FIRST_HANDOVER, MEGABYTE, REPEATED, REPEATED_HANDOVER, THERE_AND_BACK,
+};
 
-/// Medians, in microseconds.
-pub(crate) struct Bare {
-    pub(crate) first: f64,
-}
+const SUBJECT: &str = "raw calls from Rust";
 
 const BLOB: usize = 64;
 
@@ -64,7 +63,8 @@ fn destroy(event: cudaEvent_t) {
     check(unsafe { sys::cudaEventDestroy(event) });
 }
 
-pub(crate) fn exporter(stream: &Stream, pool: &MemPool, words: &mut UnixStream) -> Outcome<Bare> {
+pub(crate) fn exporter(stream: &Stream, pool: &MemPool, words: &mut UnixStream) -> Outcome<Answers> {
+    let mut answers = Answers::default();
     let raw = stream.as_raw();
     // What the calls of this side take is sent to the other, so that there is one sum.
     for _ in 0..FIRST {
@@ -84,10 +84,8 @@ pub(crate) fn exporter(stream: &Stream, pool: &MemPool, words: &mut UnixStream) 
         words.read_exact(&mut [0])?;
         destroy(ready);
     }
-    println!("First hand-over of 1 MiB");
-    let first = report("bare calls: the four of them", take(words, FIRST)?);
+    answers.add(FIRST_HANDOVER, MEGABYTE, SUBJECT, &take(words, FIRST)?);
 
-    println!("Repeated hand-over");
     let (ready, mut done) = (event(), [0; BLOB]);
     record(ready, raw);
     words.write_all(&export_event(ready))?;
@@ -103,11 +101,11 @@ pub(crate) fn exporter(stream: &Stream, pool: &MemPool, words: &mut UnixStream) 
         both_ways.push(now() - started);
     }
     stream.synchronize()?;
-    report("bare calls: events and a message, one way", take(words, REPEATED)?);
-    report("bare calls: there and back", both_ways);
+    answers.add(REPEATED_HANDOVER, MEGABYTE, SUBJECT, &take(words, REPEATED)?);
+    answers.add(THERE_AND_BACK, MEGABYTE, SUBJECT, &both_ways);
     destroy(done);
     destroy(ready);
-    Ok(Bare { first })
+    Ok(answers)
 }
 
 pub(crate) fn importer(stream: &Stream, pool_fd: i32, words: &mut UnixStream) -> Outcome {

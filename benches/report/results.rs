@@ -1,4 +1,5 @@
-//! What was measured, as the JSON file has it. Shared with `cargo xtask bench`, which reads it.
+//! What was measured, as the JSON files have it. Shared by the programs that measure, and `cargo xtask bench`, which
+//! reads it.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ pub struct Absent {
 /// What is asked: the same of all subjects.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Where the memory is: `device` or `host`; or `calls`, for what is not allocation.
+    /// Where the memory is: `device` or `host`; or `calls` and `ipc`, for what is not allocation.
     pub memory: String,
     pub workload: String,
     /// How long a block is, where they are all the same.
@@ -48,8 +49,12 @@ pub struct Outcome {
     pub runs: usize,
     /// Of one allocation with its free, as each thread sees it, or of one call.
     pub nanoseconds: Quartiles,
-    /// Of what was measured in the same round, which is why it is not the ratio of the medians.
-    pub ratio: Quartiles,
+    /// Where each time was measured by itself: what 99 of 100 stay below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<f64>,
+    /// To the baseline in the same round, which is why it is not the ratio of the medians. Absent where there are no
+    /// rounds: then it is that to the baseline's median.
+    pub ratio: Option<Quartiles>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy)]

@@ -1,13 +1,20 @@
 //! What sharing memory between two processes costs, beside the bare C calls in the same run.
 //!
-//! Only the ratios of one run on a GPU mean anything; on the simulated runtime they tell nothing about CUDA.
+//! Only the ratios of one run on a GPU mean anything; on the simulated runtime they tell nothing about CUDA. An argument
+//! names the JSON file to write for `cargo xtask bench`.
 
 #[cfg(target_os = "linux")]
 mod bare;
 #[cfg(target_os = "linux")]
 mod measure;
 #[cfg(target_os = "linux")]
+#[path = "../report/results.rs"]
+mod results;
+#[cfg(target_os = "linux")]
 mod session;
+#[cfg(target_os = "linux")]
+#[path = "../report/statistics.rs"]
+mod statistics;
 
 #[cfg(target_os = "linux")]
 fn main() -> measure::Outcome {
@@ -46,9 +53,13 @@ fn main() -> measure::Outcome {
         .stdout(Stdio::from(OwnedFd::from(their_words)))
         .spawn()?;
     drop(inherited);
-    let bare = bare::exporter(&stream, &pool, &mut words)?;
-    session::exporter(&stream, &pool, session, &mut words, &bare)?;
+    let mut answers = bare::exporter(&stream, &pool, &mut words)?;
+    session::exporter(&stream, &pool, session, &mut words, &mut answers)?;
     importer.wait()?;
+    // cargo bench adds --bench.
+    if let Some(out) = std::env::args().skip(1).find(|argument| argument != "--bench") {
+        std::fs::write(out, serde_json::to_string_pretty(&answers.into_report())?)?;
+    }
     Ok(())
 }
 

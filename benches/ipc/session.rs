@@ -7,8 +7,12 @@ use std::time::Instant;
 use cuda_mempool::ipc::{Exporter, Importer, Lease, SharedBuffer};
 use cuda_mempool::{MemPool, Stream};
 
-use crate::bare::Bare;
-use crate::measure::{give, now, report, take, Outcome, FIRST, MEGABYTE, REPEATED};
+use crate::measure::{
+    give, now, take, Answers, Outcome, FIRST, FIRST_HANDOVER, MEGABYTE, REPEATED, REPEATED_HANDOVER, RING,
+    THERE_AND_BACK,
+};
+
+const SUBJECT: &str = "session";
 
 const BLOCK: usize = 64 << 20;
 const BLOCKS: usize = 200;
@@ -22,7 +26,7 @@ pub(crate) fn exporter(
     pool: &MemPool,
     session: UnixStream,
     words: &mut UnixStream,
-    bare: &Bare,
+    answers: &mut Answers,
 ) -> Outcome {
     let exporter = Exporter::new(session, pool)?;
     let fresh = || {
@@ -37,9 +41,7 @@ pub(crate) fn exporter(
         let buffer = fresh()?;
         drop(send(&exporter, buffer, now())?.wait()?);
     }
-    println!("First hand-over of 1 MiB, in a session");
-    let first = report("from send to received, the message included", take(words, FIRST)?);
-    println!("  ratio to the bare calls: {:.2}", first / bare.first);
+    answers.add(FIRST_HANDOVER, MEGABYTE, SUBJECT, &take(words, FIRST)?);
 
     let mut buffer: SharedBuffer<u8> = fresh()?.into();
     let mut both_ways = Vec::with_capacity(REPEATED);
@@ -50,13 +52,11 @@ pub(crate) fn exporter(
     }
     both_ways.remove(0);
     stream.synchronize()?;
-    println!("Repeated hand-over, in a session");
-    let repeated = report("from send to received", take(words, REPEATED)?);
-    report("there and back", both_ways);
-    println!("  ratio of first to repeated: {:.1}", first / repeated);
+    answers.add(REPEATED_HANDOVER, MEGABYTE, SUBJECT, &take(words, REPEATED)?);
+    answers.add(THERE_AND_BACK, MEGABYTE, SUBJECT, &both_ways);
     drop(buffer);
 
-    ring(stream, pool, &exporter, words)?;
+    ring(stream, pool, &exporter, words, answers)?;
     Ok(exporter.close()?)
 }
 
@@ -88,7 +88,13 @@ pub(crate) fn importer(stream: &Stream, session: UnixStream, words: &mut UnixStr
 }
 
 /// Two buffers go round: while the importer copies one, the other is on its way.
-fn ring(stream: &Stream, pool: &MemPool, exporter: &Exporter, words: &mut UnixStream) -> Outcome {
+fn ring(
+    stream: &Stream,
+    pool: &MemPool,
+    exporter: &Exporter,
+    words: &mut UnixStream,
+    answers: &mut Answers,
+) -> Outcome {
     let block = || pool.alloc_zeroed::<u8>(stream, BLOCK);
     let (source, mut target) = (block()?, block()?);
     let mut plain = || {
@@ -123,9 +129,8 @@ fn ring(stream: &Stream, pool: &MemPool, exporter: &Exporter, words: &mut UnixSt
     for lease in away.into_iter().flatten() {
         drop(lease?.wait()?);
     }
-    println!("Ring of two buffers, {BLOCKS} blocks of 64 MiB");
-    let rate = |time: std::time::Duration| (BLOCKS * BLOCK) as f64 / time.as_secs_f64() / 1e9;
-    println!("  plain copies {:.0} GB/s, through the ring {:.0} GB/s", rate(plain), rate(ring));
-    println!("  ratio {:.3}", plain.as_secs_f64() / ring.as_secs_f64());
+    let of_block = |time: std::time::Duration| [time.as_nanos() as u64 / BLOCKS as u64];
+    answers.add(RING, BLOCK, "plain copies", &of_block(plain));
+    answers.add(RING, BLOCK, SUBJECT, &of_block(ring));
     Ok(())
 }
