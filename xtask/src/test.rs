@@ -73,6 +73,7 @@ fn versions() -> Result<()> {
             let mut layer = cargo::cargo(&["test", "--package", "cuda-mempool", "--package", "cuda-mempool-tests"]);
             layer.args(["--lib", "--test", "safe_surface", "--test", "safe_faults", "--test", "safe_lacks"]);
             sim::apply(&mut layer)?;
+            layer.env("CUDA_MEMPOOL_REQUIRE_SIM", "1");
             commands.push(layer);
         }
         for command in &mut commands {
