@@ -64,14 +64,17 @@ pub(crate) fn importer(stream: &Stream, session: UnixStream, words: &mut UnixStr
     let importer = Importer::new(session, stream)?;
     let next = || importer.recv::<u8>().map(|buffer| buffer.expect("the exporter goes on"));
     drop(next()?);
-    for count in [FIRST, 1 + REPEATED] {
+    // The first of the repeated ones is a new buffer, and not counted.
+    for (uncounted, count) in [(0, FIRST), (1, REPEATED)] {
+        for _ in 0..uncounted {
+            drop(next()?);
+        }
         let mut samples = Vec::with_capacity(count);
         for _ in 0..count {
             let buffer = next()?;
             samples.push(now() - buffer.tag());
         }
-        // The first of the repeated ones is not a repeated one.
-        give(words, &samples[count % 100..])?;
+        give(words, &samples)?;
     }
     let mut own = MemPool::default_for(stream.device())?.alloc::<u8>(stream, BLOCK)?;
     while let Some(buffer) = importer.recv::<u8>()? {

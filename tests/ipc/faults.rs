@@ -65,6 +65,7 @@ fn calls_of_the_exporter_fail() {
 
 /// Receives what there is, whatever happens, and has nothing left in the end.
 fn import_with_faults(sockets: Sockets) {
+    warm_up();
     let stream = stream();
     let held = Held::now();
     let sim = sim().expect("only started on the simulator");

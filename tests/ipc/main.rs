@@ -64,6 +64,9 @@ fn main() -> ExitCode {
     // Open descriptors and mappings are counted, and the machine's load matters to what takes less than a second.
     arguments.test_threads = Some(1);
     let skipped = world::why_not();
+    if skipped.is_none() {
+        world::warm_up();
+    }
     let trials = TESTS.concat().into_iter().map(|(name, test)| {
         let trial = Trial::test(name, move || {
             test();

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::mem::ManuallyDrop;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use cuda_mempool::ipc::{self, Exporter, Importer, Lease, Options, SharedBuffer};
-use cuda_mempool::{Access, Device, DeviceBuffer, HandleTypes, Location, MemPool, Stream};
+use cuda_mempool::ipc::{self, Exporter, ImportedPool, Importer, Lease, Options, SharedBuffer};
+use cuda_mempool::{Access, Device, DeviceBuffer, Event, HandleTypes, Location, MemPool, Stream};
 
 use crate::kernel::Kernels;
 use crate::sim::{self, Sim};
@@ -109,6 +111,24 @@ pub const BY_HOST: &str = "CUDA_MEMPOOL_TEST_HOST_ORDERING";
 
 pub fn by_host() -> bool {
     std::env::var_os(BY_HOST).is_some()
+}
+
+/// Uses once what the driver and this crate keep something of for the whole process, so that it is not taken for a leak.
+pub fn warm_up() {
+    let (pool, stream) = (pool(), stream());
+    stream.join(&self::stream()).expect("an event");
+    slow(&stream, Duration::from_millis(1));
+    stream.launch_host_fn(|| {}).expect("a host function");
+    let event = Event::builder(device()).interprocess(true).build().expect("an event");
+    event.ipc_handle().expect("a handle");
+    let imported = ImportedPool::import_fd(pool.export_fd().expect("a descriptor").as_fd()).expect("a pool");
+    let buffer = pool.alloc_zeroed::<u8>(&stream, 1000).expect("memory");
+    // SAFETY: everything is on one stream, and the import is freed first.
+    let import = unsafe { imported.import::<u8>(&buffer.export_pointer().expect("an export"), &stream) };
+    drop(import.expect("a mapping"));
+    let (socket, _other) = UnixStream::pair().expect("a pair");
+    Exporter::new(socket, &pool).and_then(Exporter::close).expect("a session");
+    stream.synchronize().expect("no fault");
 }
 
 /// What a process holds that could leak.

@@ -2,13 +2,17 @@
 
 #[doc(hidden)]
 pub mod book;
+mod borrower;
 mod core;
+mod ended;
 mod exporter;
 #[doc(hidden)]
 pub mod frame;
+mod handle;
 mod importer;
 mod keeper;
 mod lease;
+mod lender;
 #[doc(hidden)]
 pub mod nonce;
 mod origin;
@@ -22,9 +26,9 @@ mod wire;
 
 use std::time::Duration;
 
+pub(super) use self::borrower::Borrowed;
 pub use self::exporter::{Exporter, Forwarder};
 pub use self::frame::Farewell;
-pub(super) use self::importer::Borrowed;
 pub use self::importer::Importer;
 pub use self::lease::{Lease, Loan};
 pub use self::shared::SharedBuffer;

@@ -3,14 +3,14 @@
 //! One lock guards the state of a session. Frames are read under it by whoever has use for them: a thread that waits
 //! for one, or else the session's [keeper](super::keeper). No user's code runs under the lock.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::ended::{Ended, Why};
 use super::frame::{Body, Farewell, Turn};
+use super::handle::{Guard, Handle};
 use super::keeper;
 use super::nonce::Nonce;
 use super::page::Word;
@@ -18,7 +18,7 @@ use super::signals::Signals;
 use super::socket;
 use super::waker::Waker;
 use super::wire::{Heard, Wire, WireError};
-use super::{Options, Violation};
+use super::Options;
 use crate::ipc::{Error, Result};
 use crate::{teardown, Stream};
 
@@ -64,8 +64,8 @@ pub(super) struct Core<S: Side> {
     pub options: Options,
     /// The importer has none until the exporter has greeted it.
     signals: OnceLock<Signals>,
-    state: Mutex<State<S>>,
-    changed: Condvar,
+    pub(super) state: Mutex<State<S>>,
+    pub(super) changed: Condvar,
 }
 
 /// What changes.
@@ -89,39 +89,13 @@ pub(super) struct State<S: Side> {
     /// A thread waits for the socket, and reads when there is something.
     pub reading: bool,
     /// Threads that wait for what the reading one reads.
-    waiting: usize,
+    pub(super) waiting: usize,
     /// Nobody uses this end any more.
     pub closing: bool,
     /// Nothing is left to be done but to let go of the page and the socket.
     pub settled: bool,
     /// What the peer gave as its reason for leaving.
     pub farewell: Option<Farewell>,
-}
-
-/// The end of a session.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub why: Why,
-    pub at: Instant,
-    /// Streams that waited for the peer go on.
-    pub rescued: bool,
-    /// What the peer was using is given up.
-    pub buried: bool,
-}
-
-/// Why a session ended, for everybody who asks.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Why {
-    Gone,
-    Left(Farewell),
-    Violation(Violation),
-    /// The peer's work did not come to its end in time.
-    Stalled,
-    UnknownDevice([u8; 16]),
-    Cuda(cuda_mempool_sys::cudaError_t, &'static str),
-    Io(Option<i32>),
-    /// This end has ended it.
-    Aborted,
 }
 
 /// A wait that a stream was given.
@@ -135,50 +109,6 @@ pub(super) struct Wait {
 pub(super) enum After {
     Drop(Box<dyn Send>),
     Report(crate::Error),
-}
-
-impl Why {
-    pub(super) fn to_error(self) -> Error {
-        match self {
-            Self::Gone | Self::Aborted => Error::PeerGone,
-            Self::Left(farewell) => Error::PeerLeft(farewell),
-            Self::Violation(violation) => Error::Violation(violation),
-            Self::Stalled => Error::TimedOut,
-            Self::UnknownDevice(uuid) => Error::UnknownDevice(uuid),
-            Self::Cuda(code, function) => Error::Cuda(crate::Error::failed(code, function)),
-            Self::Io(code) => Error::Io(code.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error)),
-        }
-    }
-
-    pub(super) fn from_error(error: &Error) -> Self {
-        match error {
-            Error::Violation(violation) => Self::Violation(*violation),
-            Error::UnknownDevice(uuid) => Self::UnknownDevice(*uuid),
-            Error::Cuda(error) => Self::Cuda(error.raw(), error.function()),
-            Error::Io(error) => Self::Io(error.raw_os_error()),
-            _ => Self::Gone,
-        }
-    }
-
-    /// What to tell the peer.
-    fn farewell(self) -> Farewell {
-        match self {
-            Self::Violation(Violation::OwnProcess) => Farewell::OwnProcess,
-            Self::Violation(_) => Farewell::Violation,
-            Self::UnknownDevice(_) => Farewell::UnknownDevice,
-            _ => Farewell::Failed,
-        }
-    }
-}
-
-impl From<WireError> for Error {
-    fn from(error: WireError) -> Self {
-        match error {
-            WireError::Closed => Self::PeerGone,
-            WireError::Io(error) => Self::Io(error),
-            WireError::Violation(violation) => Self::Violation(violation),
-        }
-    }
 }
 
 impl<S: Side> Core<S> {
@@ -223,12 +153,23 @@ impl<S: Side> Core<S> {
         }
         drop(state);
         let keeper = keeper::start(Arc::clone(&core))?;
-        Ok(Arc::new(Handle { core, keeper: Some(keeper) }))
+        Ok(Arc::new(Handle::new(core, keeper)))
+    }
+
+    /// The user's handle is gone: nothing more will come from here.
+    pub(super) fn leave(&self) {
+        if crate::teardown::forked() {
+            return;
+        }
+        let mut state = self.lock();
+        if state.ended.is_none() {
+            let _ = self.say(&mut state, Body::Bye(Farewell::Done), None);
+        }
     }
 
     /// The state. What it leaves to be done is done when the guard is dropped.
     pub(super) fn lock(&self) -> Guard<'_, S> {
-        Guard { core: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
+        Guard::new(self)
     }
 
     pub(super) fn signals(&self) -> Option<&Signals> {
@@ -450,114 +391,7 @@ impl<S: Side> State<S> {
     }
 }
 
-/// The lock on a session's state.
-pub(super) struct Guard<'a, S: Side> {
-    core: &'a Core<S>,
-    /// `None` only while nothing is locked.
-    state: Option<MutexGuard<'a, State<S>>>,
-}
-
-impl<S: Side> Guard<'_, S> {
-    /// Does what was left for when the lock is not held, then `work`, and locks again.
-    fn unlocked<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        self.release();
-        let result = work();
-        self.state = Some(self.core.state.lock().unwrap_or_else(PoisonError::into_inner));
-        result
-    }
-
-    fn release(&mut self) {
-        if let Some(mut state) = self.state.take() {
-            let after = std::mem::take(&mut state.after);
-            drop(state);
-            for item in after {
-                match item {
-                    After::Drop(item) => drop(item),
-                    After::Report(error) => teardown::report(&error),
-                }
-            }
-        }
-    }
-
-    /// Waits until the thread that reads has read something, or stops reading.
-    fn wait(&mut self, timeout: Option<Duration>) {
-        let Some(mut state) = self.state.take() else { return };
-        state.waiting += 1;
-        let mut state = match timeout {
-            Some(timeout) => {
-                let woken = self.core.changed.wait_timeout(state, timeout);
-                woken.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self.core.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-        };
-        state.waiting -= 1;
-        self.state = Some(state);
-    }
-}
-
-impl<S: Side> std::ops::Deref for Guard<'_, S> {
-    type Target = State<S>;
-
-    fn deref(&self) -> &State<S> {
-        self.state.as_ref().expect("locked")
-    }
-}
-
-impl<S: Side> std::ops::DerefMut for Guard<'_, S> {
-    fn deref_mut(&mut self) -> &mut State<S> {
-        self.state.as_mut().expect("locked")
-    }
-}
-
-impl<S: Side> Drop for Guard<'_, S> {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
-/// Keeps an end of a session open. It is closed when the last is dropped.
-pub(super) struct Handle<S: Side> {
-    pub(super) core: Arc<Core<S>>,
-    keeper: Option<JoinHandle<()>>,
-}
-
-impl<S: Side> Handle<S> {
-    /// Closes this end, if this is all that keeps it open, and waits for that.
-    pub(super) fn close(self: Arc<Self>) -> Result<()> {
-        let mut handle = Arc::into_inner(self).ok_or(Error::InUse)?;
-        let (core, keeper) = (Arc::clone(&handle.core), handle.keeper.take());
-        drop(handle);
-        let mut state = core.lock();
-        while !state.settled {
-            if let Some(ended) = state.ended.as_ref().filter(|ended| ended.rescued && !state.side.is_done()) {
-                return Err(ended.why.to_error());
-            }
-            state.wait(None);
-        }
-        drop(state);
-        drop(core);
-        // A keeper that has panicked has nothing more to say.
-        let _ = keeper.map(JoinHandle::join);
-        Ok(())
-    }
-}
-
-impl<S: Side> std::ops::Deref for Handle<S> {
-    type Target = Core<S>;
-
-    fn deref(&self) -> &Core<S> {
-        &self.core
-    }
-}
-
-impl<S: Side> Drop for Handle<S> {
-    fn drop(&mut self) {
-        if teardown::forked() {
-            // A forked child has the descriptors of its parent's keeper, and no keeper.
-            std::mem::forget(self.keeper.take());
-        } else {
-            self.core.lock().closing = true;
-            self.core.waker.wake();
-        }
-    }
+/// When a lease was asked for, for its timeout.
+pub(super) fn deadline_in(timeout: std::time::Duration) -> Option<Instant> {
+    Instant::now().checked_add(timeout)
 }

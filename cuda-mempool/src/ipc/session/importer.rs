@@ -1,8 +1,7 @@
 //! The end that buffers are handed to.
 
-use std::collections::VecDeque;
 use std::mem::size_of;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,19 +10,18 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 
-use super::book::{unmapped, ExporterSaid, ImporterBook};
-use super::core::{Answer, Core, Handle, Side, State, Why};
-use super::exporter::{deadline_in, Greeting};
-use super::frame::{Body, Farewell, Lend, Place, Turn};
-use super::nonce::Nonce;
-use super::origin;
-use super::page::{Page, Word, SLOTS};
-use super::signals::{usable, Signals};
+use super::borrower::{Borrowed, ImporterSide, Mapped};
+use super::core::{deadline_in, Answer, Core, State};
+use super::ended::Why;
+use super::exporter::Greeting;
+use super::frame::{Body, Farewell, Lend};
+use super::handle::Handle;
+use super::signals::usable;
 use super::{Options, Violation};
 use crate::current::CurrentDevice;
 use crate::ipc::registry::Mapping;
-use crate::ipc::{Error, ImportedBuffer, ImportedPool, PointerBlob, Result};
-use crate::{Access, Device, ErrorKind, Stream};
+use crate::ipc::{Error, ImportedBuffer, PointerBlob, Result};
+use crate::{Device, Stream};
 
 /// The importer's end of a session: gets buffers of another process.
 ///
@@ -51,15 +49,7 @@ impl Importer {
     /// As there.
     pub fn with_options(socket: UnixStream, stream: &Stream, options: &Options) -> Result<Self> {
         usable(stream)?;
-        let side = ImporterSide {
-            book: ImporterBook::new(SLOTS),
-            device: stream.device(),
-            place: None,
-            pool: None,
-            offers: VecDeque::new(),
-            mapped: Vec::new(),
-            refusing: false,
-        };
+        let side = ImporterSide::new(stream.device());
         let handle = Core::start(socket, options, None, side, vec![(Body::Welcome, None)])?;
         Ok(Self { handle, stream: stream.clone() })
     }
@@ -228,273 +218,5 @@ impl Drop for Importer {
         }
         drop(state);
         self.handle.leave();
-    }
-}
-
-/// A hand-over that is going on, for the buffer that it brought.
-pub(crate) struct Borrowed {
-    session: Arc<Handle<ImporterSide>>,
-    turn: Turn,
-    tag: u64,
-}
-
-impl Borrowed {
-    pub(crate) fn tag(&self) -> u64 {
-        self.tag
-    }
-
-    /// Refuses streams that the buffer cannot be moved to.
-    pub(crate) fn may_use(&self, stream: &Stream) -> Result<()> {
-        Ok(usable(stream)?)
-    }
-
-    /// An error when the exporter was gone before the data was there.
-    pub(crate) fn confirm(&self) -> Result<()> {
-        match self.session.lock().is_abandoned(self.turn.slot) {
-            true => Err(Error::Abandoned),
-            false => Ok(()),
-        }
-    }
-
-    /// The memory, for a third process.
-    pub(crate) fn source(&self) -> Option<Source> {
-        let state = self.session.lock();
-        let mapped = state.side.mapped(self.turn.slot)?;
-        Some(Source { start: mapped.mapping.start(), range: mapped.mapping.size() as u64, blob: mapped.blob })
-    }
-
-    /// Gives the buffer back behind what was enqueued on `stream`.
-    pub(crate) fn give_back(self, stream: &Stream) -> crate::Result<()> {
-        self.session.give_back(&mut self.session.lock(), self.turn, stream)
-    }
-}
-
-/// Memory of another process.
-pub(crate) struct Source {
-    pub start: NonNull<u8>,
-    pub range: u64,
-    pub blob: PointerBlob,
-}
-
-/// The state of an importer.
-pub(super) struct ImporterSide {
-    book: ImporterBook,
-    /// That of the stream that everything is received on.
-    device: Device,
-    /// Where the memory lies, and which device of this process that is.
-    place: Option<(Place, Option<Device>)>,
-    pool: Option<SourcePool>,
-    offers: VecDeque<Lend>,
-    /// By slot.
-    mapped: Vec<Option<Mapped>>,
-    /// Nobody will receive anything any more.
-    refusing: bool,
-}
-
-/// The exporter's pool.
-struct SourcePool {
-    pool: ImportedPool,
-    /// For handing it on.
-    fd: OwnedFd,
-    origin: Nonce,
-    number: u64,
-}
-
-/// Memory of a slot, mapped.
-struct Mapped {
-    mapping: Mapping,
-    blob: PointerBlob,
-    /// Where it was used last.
-    stream: Stream,
-    /// To be unmapped when it is given back.
-    passing: bool,
-}
-
-impl ImporterSide {
-    fn mapped(&self, slot: u32) -> Option<&Mapped> {
-        self.mapped.get(slot as usize)?.as_ref()
-    }
-
-    fn keep(&mut self, slot: u32, mapped: Mapped) {
-        let index = slot as usize;
-        if self.mapped.len() <= index {
-            self.mapped.resize_with(index + 1, || None);
-        }
-        self.mapped[index] = Some(mapped);
-    }
-
-    fn take(&mut self, slot: u32) -> Option<Mapped> {
-        self.mapped.get_mut(slot as usize)?.take()
-    }
-}
-
-impl Side for ImporterSide {
-    const AWAITED: Word = Word::Ready;
-
-    fn hear(core: &Core<Self>, state: &mut State<Self>, body: Body, fd: Option<OwnedFd>) -> Result<()> {
-        match (state.side.book.accept(&body)?, fd) {
-            (ExporterSaid::Hello(hello), Some(fd)) => {
-                let page = Page::open(fd.as_fd())?;
-                let device = match hello.place {
-                    Place::Device(uuid) => Some(Device::by_uuid(&uuid)?.ok_or(Error::UnknownDevice(uuid))?),
-                    Place::HostNuma(_) => None,
-                };
-                state.side.place = Some((hello.place, device));
-                core.set_signals(Signals::new(page, state.side.device, core.options.host_ordering));
-            }
-            (ExporterSaid::Pool { origin, number }, Some(fd)) => {
-                let pool = origin::imported(origin, number, || {
-                    let pool = ImportedPool::import_fd(fd.as_fd())?;
-                    state.side.grant(&pool)?;
-                    Ok::<_, Error>(pool)
-                })?;
-                state.side.pool = Some(SourcePool { pool, fd, origin, number });
-            }
-            (ExporterSaid::Life, fd) => state.life = fd,
-            (ExporterSaid::Offered(offer), _) if state.side.refusing => {
-                core.give_back_unused(state, offer.turn, offer.fresh.is_none());
-            }
-            (ExporterSaid::Offered(offer), _) => state.side.offers.push_back(offer),
-            (ExporterSaid::Retire(turn), _) => core.unmap(state, turn),
-            (ExporterSaid::Bye(farewell), _) => state.farewell = Some(farewell),
-            (ExporterSaid::Nothing | ExporterSaid::Hello(_) | ExporterSaid::Pool { .. }, _) => {}
-        }
-        Ok(())
-    }
-
-    fn is_for_keeper(&self, body: &Body) -> bool {
-        self.refusing || !matches!(body, Body::Lend(_))
-    }
-
-    fn tick(_core: &Core<Self>, _state: &mut State<Self>) -> bool {
-        false
-    }
-
-    fn let_go(state: &mut State<Self>) {
-        for turn in state.side.book.unmap_idle() {
-            if let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) {
-                state.report(mapping.release(&stream));
-            }
-        }
-    }
-
-    fn bury(_state: &mut State<Self>) {}
-
-    fn close(core: &Core<Self>, state: &mut State<Self>) -> Result<()> {
-        if state.ended.is_none() {
-            for turn in state.side.book.unmap_idle() {
-                core.unmap(state, turn);
-            }
-        }
-        Ok(())
-    }
-
-    fn asked_since(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_done(&self) -> bool {
-        true
-    }
-}
-
-impl ImporterSide {
-    /// Lets the device of our stream reach the pool's memory, if it does not by itself.
-    fn grant(&self, pool: &ImportedPool) -> Result<()> {
-        match self.place {
-            Some((_, Some(owner))) if owner == self.device => return Ok(()),
-            Some((_, Some(owner))) if !self.device.can_access(owner)? => {
-                return Err(crate::Error::no_peer_access("cudaMemPoolSetAccess", self.device, owner).into());
-            }
-            _ => {}
-        }
-        Ok(pool.set_access(self.device, Access::ReadWrite)?)
-    }
-}
-
-impl Core<ImporterSide> {
-    fn give_back(&self, state: &mut State<ImporterSide>, turn: Turn, stream: &Stream) -> crate::Result<()> {
-        if state.ended.is_some() {
-            return match state.side.take(turn.slot) {
-                Some(Mapped { mapping, .. }) => mapping.release(stream),
-                None => Ok(()),
-            };
-        }
-        let passing = state.side.mapped(turn.slot).is_some_and(|mapped| mapped.passing);
-        if passing {
-            if let Some(Mapped { mapping, .. }) = state.side.take(turn.slot) {
-                mapping
-                    .release(stream)
-                    .inspect_err(|error| self.end(state, Why::Cuda(error.raw(), error.function())))?;
-            }
-        } else if let Some(Some(mapped)) = state.side.mapped.get_mut(turn.slot as usize) {
-            if mapped.stream != *stream {
-                mapped.stream = stream.clone();
-            }
-        }
-        let written = usable(stream).and_then(|()| self.enqueue_write(state, stream, turn.slot, turn.generation));
-        if let Err(error) = written {
-            self.finish_by_host(state, turn, stream, error)?;
-        }
-        state.side.book.give_back(turn, !passing);
-        // That the exporter has gone is no failure of giving back.
-        let _ = self.say(state, Body::Return { turn, mapped: !passing }, None);
-        Ok(())
-    }
-
-    /// The stream cannot write the word: waits for it, and writes the word from here.
-    #[cold]
-    fn finish_by_host(
-        &self,
-        state: &mut State<ImporterSide>,
-        turn: Turn,
-        stream: &Stream,
-        error: crate::Error,
-    ) -> crate::Result<()> {
-        match stream.synchronize() {
-            Err(still) if still.kind() != ErrorKind::DeviceFault => {
-                self.end(state, Why::Cuda(error.raw(), error.function()));
-                Err(error)
-            }
-            _ => {
-                if let Some(signals) = self.signals() {
-                    signals.set(Word::Done, turn.slot, turn.generation);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Gives back a buffer that no stream has used.
-    fn give_back_unused(&self, state: &mut State<ImporterSide>, turn: Turn, mapped: bool) {
-        if state.ended.is_some() {
-            return;
-        }
-        if let Some(signals) = self.signals() {
-            signals.set(Word::Done, turn.slot, turn.generation);
-        }
-        let passing = state.side.mapped(turn.slot).is_some_and(|mapped| mapped.passing);
-        if passing {
-            if let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) {
-                state.report(mapping.release(&stream));
-            }
-        }
-        let mapped = mapped && !passing;
-        state.side.book.give_back(turn, mapped);
-        let _ = self.say(state, Body::Return { turn, mapped }, None);
-    }
-
-    /// Unmaps the memory of a slot behind its last use, and tells the exporter.
-    fn unmap(&self, state: &mut State<ImporterSide>, turn: Turn) {
-        let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) else { return };
-        let outcome =
-            mapping.release(&stream).and_then(|()| self.enqueue_write(state, &stream, turn.slot, unmapped(turn)));
-        match outcome {
-            Ok(()) => drop(self.say(state, Body::Retired(turn), None)),
-            Err(error) => {
-                self.end(state, Why::Cuda(error.raw(), error.function()));
-                state.report(Err(error));
-            }
-        }
     }
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::core::{Core, Ended, Side, State, Why};
+use super::core::{Core, Side, State};
+use super::ended::{Ended, Why};
 use super::socket;
 use super::wire::WireError;
 use crate::{ErrorKind, Event};

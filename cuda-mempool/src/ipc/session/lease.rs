@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::core::{Answer, Core, Handle};
-use super::exporter::{deadline_in, ExporterSide};
+use super::core::{deadline_in, Answer, Core};
 use super::frame::Turn;
+use super::handle::Handle;
+use super::lender::ExporterSide;
 use crate::ipc::{Error, ImportedBuffer, Result};
 use crate::{teardown, Stream};
 

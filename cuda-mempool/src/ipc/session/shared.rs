@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::core::{Core, Handle};
-use super::exporter::{ExporterSide, Extent};
+use super::core::Core;
 use super::frame::{Fresh, Turn};
+use super::handle::Handle;
 use super::lease::sealed::{Loan, SessionId};
+use super::lender::{ExporterSide, Extent};
 use crate::ipc::{driver, Error, PointerExport, Result};
 use crate::{teardown, DeviceBuffer, DeviceSlice, DeviceSliceMut, MemPool, Stream};
 
