@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every example, test and bench of this bundle on the GPU of this machine, in each link kind, and ends with a table.
+# Runs every example and test of this bundle on the GPU of this machine, in each link kind, and ends with a table.
 # The shared kinds find libcudart through LD_LIBRARY_PATH.
 cd "$(dirname "$0")" || exit 1
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-/usr/local/cuda/lib64}"
