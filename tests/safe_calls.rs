@@ -3,9 +3,14 @@
 #[path = "safe/sim.rs"]
 #[allow(dead_code)] // Each test uses its part.
 mod sim;
+#[path = "safe/suite.rs"]
+#[allow(dead_code)] // As above.
+#[macro_use]
+mod suite;
 
 use cuda_mempool::{Device, MemPool, Stream};
 use sim::{must, Sim};
+use suite::Outcome;
 
 fn stream_and_pool(device: Device) -> (Stream, MemPool) {
     (must(Stream::new(device)), must(MemPool::builder(device).build()))
@@ -22,9 +27,8 @@ fn calls<const N: usize>(sim: &Sim, functions: [&str; N], work: impl FnOnce()) -
     (counts, sim.all_calls() - before.1)
 }
 
-#[test]
-fn a_buffer_takes_one_call_to_make_and_one_to_free() {
-    let Some(sim) = sim::alone(2) else { return };
+fn a_buffer_takes_one_call_to_make_and_one_to_free() -> Outcome {
+    let sim = suite::simulated(2)?;
     let (stream, pool) = stream_and_pool(sim::device(1));
     let functions = ["cudaMallocFromPoolAsync", "cudaFreeAsync"];
     let work = || drop(must(pool.alloc::<u8>(&stream, 64 << 10)));
@@ -34,11 +38,11 @@ fn a_buffer_takes_one_call_to_make_and_one_to_free() {
     let functions = ["cudaMallocFromPoolAsync", "cudaFreeAsync", "cudaStreamIsCapturing"];
     let work = || drop(must(pool.alloc::<u8>(&stream, 64 << 10)));
     assert_eq!(calls(&sim, functions, work), ([1, 1, 1], 3));
+    Ok(())
 }
 
-#[test]
-fn a_move_takes_a_record_and_a_wait() {
-    let Some(sim) = sim::alone(1) else { return };
+fn a_move_takes_a_record_and_a_wait() -> Outcome {
+    let sim = suite::simulated(1)?;
     let (stream, pool) = stream_and_pool(sim::device(0));
     let other = must(Stream::new(sim::device(0)));
     let mut buffer = must(pool.alloc::<u8>(&stream, 100));
@@ -48,20 +52,20 @@ fn a_move_takes_a_record_and_a_wait() {
     assert_eq!(calls(&sim, functions, || must(buffer.set_stream(&stream))), ([0, 0], 0), "it is there already");
     assert_eq!(calls(&sim, functions, || must(buffer.with_stream(&stream, drop))), ([0, 0], 0));
     assert_eq!(calls(&sim, functions, || must(buffer.with_stream(&other, drop))), ([2, 2], 4));
+    Ok(())
 }
 
-#[test]
-fn a_copy_on_one_stream_takes_no_event() {
-    let Some(sim) = sim::alone(1) else { return };
+fn a_copy_on_one_stream_takes_no_event() -> Outcome {
+    let sim = suite::simulated(1)?;
     let (stream, pool) = stream_and_pool(sim::device(0));
     let source = must(pool.alloc_zeroed::<u8>(&stream, 100));
     let mut target = must(pool.alloc::<u8>(&stream, 100));
     assert_eq!(calls(&sim, ["cudaMemcpyAsync"], || must(target.copy_from(&source))), ([1], 1));
+    Ok(())
 }
 
-#[test]
-fn no_bytes_take_no_call() {
-    let Some(sim) = sim::alone(1) else { return };
+fn no_bytes_take_no_call() -> Outcome {
+    let sim = suite::simulated(1)?;
     let (stream, pool) = stream_and_pool(sim::device(0));
     let before = sim.all_calls();
     let mut empty = must(pool.alloc_zeroed::<u64>(&stream, 0));
@@ -74,4 +78,15 @@ fn no_bytes_take_no_call() {
     }));
     drop(empty);
     assert_eq!(sim.all_calls(), before + 1, "only the scope waited");
+    Ok(())
+}
+
+suite! {
+    tests: [
+        a_buffer_takes_one_call_to_make_and_one_to_free,
+        a_move_takes_a_record_and_a_wait,
+        a_copy_on_one_stream_takes_no_event,
+        no_bytes_take_no_call,
+    ],
+    roles: [],
 }

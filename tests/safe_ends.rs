@@ -1,27 +1,46 @@
 //! How things end: whatever is dropped first, wherever, and however the process or thread goes.
 //!
-//! What concerns a whole process runs in a child: this program started again for one test.
+//! What concerns a whole process runs in a child: this program started again for one role.
 
+#[path = "support/driver.rs"]
+#[allow(dead_code)] // What the kernels use of it.
+mod driver;
+#[path = "support/kernel.rs"]
+#[allow(dead_code)] // Two of its kernels are used here.
+mod kernel;
+#[path = "safe/launcher.rs"]
+#[allow(dead_code)] // One of its kernels is used here.
+mod launcher;
 #[path = "safe/sim.rs"]
 #[allow(dead_code)] // Each test uses its part.
 mod sim;
+#[path = "safe/suite.rs"]
+#[allow(dead_code)] // As above.
+#[macro_use]
+mod suite;
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::process::{Command, Output};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
-use cuda_mempool::{on_drop_error, sys, Access, Device, DeviceBuffer, ErrorKind, Event, Location, MemPool, Stream};
-use sim::{device, must, Live};
+use cuda_mempool::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceId};
+use cuda_mempool::{
+    on_drop_error, sys, Access, Device, DeviceBuffer, Error, ErrorKind, Event, Location, MemPool, Stream,
+};
+use launcher::Launcher;
+use sim::{device, must};
+use suite::{assert_unused, in_child, Outcome};
 
 fn stream_and_pool() -> (Stream, MemPool) {
     (must(Stream::new(device(0))), must(MemPool::builder(device(0)).build()))
 }
 
-#[test]
-fn handles_can_be_dropped_in_any_order() {
-    let Some(sim) = sim::alone(1) else { return };
+fn handles_can_be_dropped_in_any_order() -> Outcome {
+    let watch = suite::watch(1)?;
     for order in 0..6 {
         let (stream, pool) = stream_and_pool();
         let buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
@@ -37,62 +56,66 @@ fn handles_can_be_dropped_in_any_order() {
                 assert_eq!(must(buffer.to_vec()), [0; 100]);
             }
         }
-        assert_eq!(sim.new_live(), Live::default());
+        watch.assert_gone();
     }
-    assert_eq!(sim::heard(), []);
+    Ok(())
 }
 
-#[test]
-fn many_buffers_dropped_leave_nothing_in_use() {
-    let Some(_sim) = sim::alone(1) else { return };
+fn many_buffers_dropped_leave_nothing_in_use() -> Outcome {
+    let watch = suite::watch(1)?;
     let (stream, pool) = stream_and_pool();
     for length in 0..1000 {
         drop(must(pool.alloc::<u8>(&stream, length)));
     }
     must(stream.synchronize());
-    assert_eq!(must(pool.usage()).used, 0);
+    assert_unused([&pool]);
+    watch.assert_well();
+    Ok(())
 }
 
-#[test]
-fn dropping_does_not_depend_on_the_current_device() {
-    let Some(sim) = sim::alone(2) else { return };
+fn dropping_does_not_depend_on_the_current_device() -> Outcome {
+    let watch = suite::watch(2)?;
     let (stream, pool) = stream_and_pool();
     let buffers = [&stream, &Stream::legacy(device(0))].map(|stream| must(pool.alloc::<u8>(stream, 100)));
     must(device(1).with_current(|| {
         drop(buffers);
+        assert_unused([&pool]);
         drop((stream, pool));
         assert_eq!(must(Device::current()), device(1));
     }));
-    assert_eq!(sim::heard(), []);
-    assert_eq!(sim.new_live(), Live::default());
+    watch.assert_gone();
+    Ok(())
 }
 
-#[test]
-fn a_per_thread_buffer_dropped_elsewhere_waits_for_its_stream() {
-    let Some(sim) = sim::alone(1) else { return };
+fn a_per_thread_buffer_dropped_elsewhere_waits_for_its_stream() -> Outcome {
+    let watch = suite::watch(1)?;
     static DONE: AtomicBool = AtomicBool::new(false);
-    let pool = must(MemPool::default_for(device(0)));
+    let pool = must(MemPool::builder(device(0)).build());
     let (send, receive) = std::sync::mpsc::channel();
-    let owner = std::thread::spawn(move || {
-        let stream = Stream::per_thread(device(0));
-        let buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
-        must(stream.launch_host_fn(|| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            DONE.store(true, Ordering::SeqCst);
-        }));
-        send.send(buffer).unwrap();
+    let owner = std::thread::spawn({
+        let pool = pool.clone();
+        move || {
+            let stream = Stream::per_thread(device(0));
+            let buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
+            must(stream.launch_host_fn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                DONE.store(true, Ordering::SeqCst);
+            }));
+            send.send(buffer).unwrap();
+        }
     });
     let buffer = receive.recv().unwrap();
     assert_eq!(buffer.to_vec().unwrap_err().kind(), ErrorKind::WrongThread);
     drop(buffer);
     assert!(DONE.load(Ordering::SeqCst), "the drop waited");
     owner.join().unwrap();
-    assert_eq!((sim.races(), sim::heard()), (0, vec![]));
+    assert_unused([&pool]);
+    watch.assert_well();
+    Ok(())
 }
 
-#[test]
-fn a_per_thread_buffer_can_be_brought_to_another_stream() {
-    let Some(sim) = sim::alone(1) else { return };
+fn a_per_thread_buffer_can_be_brought_to_another_stream() -> Outcome {
+    let watch = suite::watch(1)?;
     let (stream, pool) = stream_and_pool();
     let mut buffer = {
         let pool = pool.clone();
@@ -104,46 +127,30 @@ fn a_per_thread_buffer_can_be_brought_to_another_stream() {
     let theirs = std::thread::spawn(|| Stream::per_thread(device(0))).join().unwrap();
     assert_eq!(buffer.set_stream(&theirs).unwrap_err().kind(), ErrorKind::WrongThread);
     assert_eq!(must(buffer.to_vec()), [1, 2, 3]);
-    assert_eq!(sim.races(), 0);
+    watch.assert_well();
+    Ok(())
 }
 
-#[test]
-fn a_panic_in_a_scope_waits_for_the_stream() {
-    let Some(_sim) = sim::alone(1) else { return };
-    let (stream, pool) = stream_and_pool();
-    let buffer = must(pool.from_slice(&stream, &[7_u8; 64]));
-    let mut output = [0; 64];
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        stream.scope::<(), _>(|s| {
-            s.launch_host_fn(|| std::thread::sleep(std::time::Duration::from_millis(20)))?;
-            s.copy_to_host(&buffer, &mut output)?;
-            panic!("in the middle of it")
-        })
-    }));
-    assert!(panicked.is_err());
-    assert_eq!(output, [7; 64], "the copy was done when the panic left the scope");
-}
-
-#[test]
-fn a_panic_while_visiting_another_stream_keeps_the_order() {
-    let Some(sim) = sim::alone(1) else { return };
+fn a_panic_while_visiting_another_stream_keeps_the_order() -> Outcome {
+    let watch = suite::watch(1)?;
+    let launcher = Launcher::new(watch.sim(), &[device(0)])?;
     let ((stream, pool), other) = (stream_and_pool(), must(Stream::new(device(0))));
     let mut buffer = must(pool.alloc::<u32>(&stream, 64));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         buffer.with_stream(&other, |pointer| {
             // SAFETY: the buffer has 64 elements, and was brought to the stream.
-            unsafe { sim.launch_fill(&other, pointer, 64, 9) };
+            unsafe { launcher.fill(&other, pointer, 64, 9) };
             panic!("after the launch")
         })
     }));
     assert!(panicked.is_err());
     assert_eq!(must(buffer.to_vec()), [9; 64]);
-    assert_eq!(sim.races(), 0, "{}", sim.last_race());
+    watch.assert_well();
+    Ok(())
 }
 
-#[test]
-fn host_functions_cannot_reach_cuda() {
-    let Some(sim) = sim::alone(1) else { return };
+fn host_functions_cannot_reach_cuda() -> Outcome {
+    let _watch = suite::watch(1)?;
     let (stream, pool) = stream_and_pool();
     let buffer = must(pool.alloc::<u8>(&stream, 100));
     let (send, receive) = std::sync::mpsc::channel();
@@ -159,23 +166,24 @@ fn host_functions_cannot_reach_cuda() {
     assert_eq!(receive.recv(), Ok(ErrorKind::NotPermitted));
     let heard = sim::heard();
     assert!(heard.len() == 1 && heard[0].0 == "cudaFreeAsync", "{heard:?}");
-    assert_eq!(sim.new_live().pool_allocations, 1, "what it held is leaked, not freed where that may hang");
+    assert_eq!(must(pool.usage()).used, 100, "what it held is leaked, not freed where that may hang");
+    Ok(())
 }
 
-#[test]
-fn forgetting_is_only_a_leak() {
-    let Some(sim) = sim::alone(1) else { return };
+fn forgetting_is_only_a_leak() -> Outcome {
+    let watch = suite::watch(1)?;
     let (stream, pool) = stream_and_pool();
     let buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
     std::mem::forget(stream.clone());
     assert_eq!(must(buffer.to_vec()), [0; 100]);
     std::mem::forget(buffer);
-    assert_eq!((sim.races(), sim.new_live().pool_allocations), (0, 1));
+    assert_eq!(must(pool.usage()).used, 100);
+    watch.assert_well();
+    Ok(())
 }
 
-#[test]
-fn raw_handles_go_out_and_come_back() {
-    let Some(sim) = sim::alone(1) else { return };
+fn raw_handles_go_out_and_come_back() -> Outcome {
+    let watch = suite::watch(1)?;
     let (stream, pool) = stream_and_pool();
     let clone = stream.clone();
     let stream = stream.into_raw().expect_err("there is a clone");
@@ -201,39 +209,18 @@ fn raw_handles_go_out_and_come_back() {
     let raw = event.into_raw().expect("the only handle");
     // SAFETY: the event is alive and ours.
     let event = unsafe { Event::from_raw(raw, device(0)) };
+    assert_unused([&pool]);
     drop((stream, pool, event));
-    assert_eq!(sim.new_live(), Live::default());
+    watch.assert_gone();
+    Ok(())
 }
 
-/// Runs `child` of this program in a process of its own.
-fn in_child(name: &str) -> Output {
-    let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program)
-        .args(["--exact", "child", "--nocapture", "--include-ignored"])
-        .env("SAFE_ENDS_CHILD", name)
-        .output()
-        .expect("the child starts");
-    println!("{name}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-#[test]
-#[ignore = "run by the others in a process of its own"]
-fn child() {
-    match std::env::var("SAFE_ENDS_CHILD").as_deref() {
-        Ok("statics") => statics(),
-        Ok("fork") => fork(),
-        Ok("cannot wait") => cannot_wait(),
-        _ => panic!("not called by a test"),
-    }
-}
-
-#[test]
-fn statics_and_thread_locals_end_with_the_process() {
-    let Some(_sim) = sim::alone(1) else { return };
+fn statics_and_thread_locals_end_with_the_process() -> Outcome {
+    suite::device()?;
     let output = in_child("statics");
     assert!(output.status.success());
     assert!(!String::from_utf8_lossy(&output.stderr).contains("dropping failed"));
+    Ok(())
 }
 
 fn statics() {
@@ -248,84 +235,100 @@ fn statics() {
     // Keeps an event in this thread, whose end may come before or after the buffer's.
     must(mine.set_stream(&must(Stream::new(device(0)))));
     MINE.with(|list| list.borrow_mut().push(mine));
+    // Those of another thread end with it, and its own stream with them.
+    std::thread::spawn({
+        let pool = pool.clone();
+        move || {
+            let own = must(pool.alloc_zeroed(&Stream::per_thread(device(0)), 100));
+            MINE.with(|list| list.borrow_mut().push(own));
+        }
+    })
+    .join()
+    .expect("the thread ends");
+    must(device(0).synchronize());
+    assert_eq!(must(pool.usage()).used, 200, "what that thread held is freed");
     // Its own destructors run at the end of the process, after main.
     std::mem::forget(stream);
 }
 
-#[test]
-fn a_forked_child_drops_without_a_call() {
-    let Some(_sim) = sim::alone(1) else { return };
+fn a_forked_child_drops_without_a_call() -> Outcome {
+    suite::device()?;
     assert!(in_child("fork").status.success());
+    Ok(())
 }
 
 fn fork() {
-    let sim = sim::alone(1).expect("the parent saw it");
+    let watch = suite::watch(1).expect("the parent saw a device");
+    let all_calls = || watch.sim().map(sim::Sim::all_calls);
     let (stream, pool) = stream_and_pool();
-    let event = must(Event::new(device(0)));
-    let buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+    let device = device(0);
+    let event = must(Event::new(device));
+    let mut buffer = Some(must(pool.from_slice(&stream, &[1_u8, 2, 3])));
     let mut output = [0; 3];
+    let mut handles = Some((event, pool, stream.clone()));
     // SAFETY: the child only drops and leaves.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let before = sim.all_calls();
-        let refused = buffer.copy_to_host(&mut output).unwrap_err().kind() == ErrorKind::NotPermitted;
-        let scoped = stream.scope(|_| Ok(())).is_ok();
-        let closed = buffer.close().is_ok();
-        drop((event, pool, stream));
-        let quiet = sim.all_calls() == before && sim::heard().is_empty();
+        let before = all_calls();
+        let refused = |error: Error| error.kind() == ErrorKind::NotPermitted;
+        let wrong = [
+            (!buffer.as_ref().is_some_and(|it| it.copy_to_host(&mut output).is_err_and(refused)), 1),
+            (!stream.scope(|_| Ok(())).is_err_and(refused), 2),
+            (!device.synchronize().is_err_and(refused), 4),
+            (!buffer.take().is_some_and(|it| it.close().is_ok()), 8),
+            (
+                {
+                    drop((handles.take(), stream));
+                    all_calls() != before
+                },
+                16,
+            ),
+            (!sim::heard().is_empty(), 32),
+        ];
+        let code = wrong.iter().filter(|(wrong, _)| *wrong).map(|(_, bit)| bit).sum();
         // SAFETY: ends the child without the parent's hooks.
-        unsafe { libc::_exit(if refused && scoped && closed && quiet { 0 } else { 1 }) };
+        unsafe { libc::_exit(code) };
     }
+    assert_eq!(exit_code_of(pid), 0, "the sum of what the child found wrong");
+    must(buffer.as_ref().expect("the parent's own").copy_to_host(&mut output));
+    assert_eq!(output, [1, 2, 3], "the parent goes on");
+    watch.assert_well();
+}
+
+fn exit_code_of(pid: libc::pid_t) -> i32 {
     let mut status = 0;
     // SAFETY: the child is ours and the out pointer valid.
     unsafe { libc::waitpid(pid, &mut status, 0) };
     assert!(libc::WIFEXITED(status), "the child ended with {status}");
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child called, or was told of an error");
-    must(buffer.copy_to_host(&mut output));
-    assert_eq!(output, [1, 2, 3], "the parent goes on");
+    libc::WEXITSTATUS(status)
 }
 
-/// When no way of waiting works, the process ends rather than give the memory back.
-#[test]
-fn a_scope_that_cannot_wait_ends_the_process() {
-    let Some(_sim) = sim::alone(1) else { return };
-    let output = in_child("cannot wait");
-    assert!(!output.status.success());
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("cannot wait for work that uses borrowed memory"), "{text}");
-    assert!(!text.contains("returned"), "{text}");
+fn a_child_forked_where_a_device_was_made_current_puts_none_back() -> Outcome {
+    suite::watch(2)?;
+    assert!(in_child("fork_with_a_device").status.success());
+    Ok(())
 }
 
-fn cannot_wait() {
-    let sim = sim::alone(1).expect("the parent saw it");
-    let (stream, pool) = stream_and_pool();
-    let buffer = must(pool.from_slice(&stream, &[7_u8; 64]));
-    let mut output = [0; 64];
-    sim.add_fault("cudaStreamSynchronize%1=999,cudaDeviceSynchronize%1=999");
-    let _ = stream.scope(|s| s.copy_to_host(&buffer, &mut output));
-    eprintln!("returned");
+fn fork_with_a_device() {
+    let watch = suite::watch(2).expect("the parent saw the devices");
+    let all_calls = || watch.sim().map(sim::Sim::all_calls);
+    let (mut pid, mut before) = (0, None);
+    must(device(1).with_current(|| {
+        // SAFETY: the child only drops and leaves.
+        pid = unsafe { libc::fork() };
+        before = all_calls();
+    }));
+    if pid == 0 {
+        let quiet = all_calls() == before && sim::heard().is_empty();
+        // SAFETY: ends the child without the parent's hooks.
+        unsafe { libc::_exit(if quiet { 0 } else { 1 }) };
+    }
+    assert_eq!(exit_code_of(pid), 0, "the child called, or was told of an error");
+    assert_eq!(must(Device::current()), device(0));
 }
 
-/// A context that is broken runs nothing any more: the scope returns its error.
-#[test]
-fn a_scope_on_a_broken_device_returns() {
-    let Some(sim) = sim::alone(1) else { return };
-    let (stream, pool) = stream_and_pool();
-    let buffer = must(pool.from_slice(&stream, &[7_u8; 64]));
-    let mut output = [0; 64];
-    let result = stream.scope(|s| {
-        s.copy_to_host(&buffer, &mut output)?;
-        sim.add_fault("cudaStreamQuery#1=700!");
-        s.stream().query().map(drop)
-    });
-    assert_eq!(result.unwrap_err().kind(), ErrorKind::DeviceFault);
-    drop((buffer, pool, stream));
-    assert!(sim::heard().iter().all(|told| told.1 == 700), "drops are told of the fault");
-}
-
-#[test]
-fn a_pool_gives_its_peers_up_when_nothing_uses_it() {
-    let Some(sim) = sim::alone(2) else { return };
+fn a_pool_gives_its_peers_up_when_nothing_uses_it() -> Outcome {
+    let sim = suite::simulated(2)?;
     let pool = must(MemPool::builder(device(0)).grant(device(1), Access::ReadWrite).build());
     let stream = must(Stream::new(device(0)));
     let buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
@@ -342,11 +345,11 @@ fn a_pool_gives_its_peers_up_when_nothing_uses_it() {
     for location in [Location::Device(device(0)), Location::HostNuma(0)] {
         assert_eq!(must(must(MemPool::builder(location).build()).access(device(1))), Access::None);
     }
+    Ok(())
 }
 
-#[test]
-fn a_hook_that_panics_stays_inside() {
-    let Some(sim) = sim::alone(1) else { return };
+fn a_hook_that_panics_stays_inside() -> Outcome {
+    let sim = suite::simulated(1)?;
     static PANIC: AtomicBool = AtomicBool::new(false);
     on_drop_error(|error| {
         assert!(!PANIC.load(Ordering::SeqCst), "{error}");
@@ -359,12 +362,57 @@ fn a_hook_that_panics_stays_inside() {
     PANIC.store(false, Ordering::SeqCst);
     sim::tell_the_tests();
     assert_eq!(sim.new_live().pool_allocations, 1);
+    Ok(())
+}
+
+/// Nor does the panic of a memory resource, which may be anybody's code, come out of a drop.
+fn a_resource_that_panics_stays_inside() -> Outcome {
+    struct Panicking(CudaAsyncMemoryResource);
+    // SAFETY: blocks are those of the resource within, which it never gets back.
+    unsafe impl DeviceMemoryResource for Panicking {
+        fn allocate_async_aligned(
+            &self,
+            bytes: usize,
+            alignment: usize,
+            stream: &Stream,
+        ) -> Result<NonNull<c_void>, Error> {
+            self.0.allocate_async_aligned(bytes, alignment, stream)
+        }
+        unsafe fn deallocate_async_aligned(
+            &self,
+            _pointer: NonNull<c_void>,
+            _bytes: usize,
+            _alignment: usize,
+            _stream: &Stream,
+        ) -> Result<(), Error> {
+            panic!("in a drop")
+        }
+        fn id(&self) -> ResourceId {
+            self.0.id()
+        }
+        fn device(&self) -> Device {
+            self.0.device()
+        }
+        fn trim(&self) -> Result<(), Error> {
+            self.0.trim()
+        }
+    }
+    suite::watch(1)?;
+    let stream = must(Stream::new(device(0)));
+    let resource = Arc::new(Panicking(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
+    let [dropped, closed] = [0; 2].map(|_: u8| must(DeviceBuffer::<u8>::from_resource(resource.clone(), &stream, 100)));
+    drop(dropped);
+    let heard = sim::heard();
+    assert!(heard.len() == 1 && heard[0].2.contains("the memory resource panicked"), "{heard:?}");
+    let (closed, error) = closed.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Other);
+    std::mem::forget(closed);
+    Ok(())
 }
 
 /// The end of the process is no failure: `cudaErrorCudartUnloading` is not told to anybody.
-#[test]
-fn an_unloading_runtime_is_success() {
-    let Some(sim) = sim::alone(1) else { return };
+fn an_unloading_runtime_is_success() -> Outcome {
+    let sim = suite::simulated(1)?;
     let (stream, pool) = stream_and_pool();
     let buffers = [0; 2].map(|_: u8| must(pool.alloc::<u8>(&stream, 100)));
     let [first, second] = buffers;
@@ -372,23 +420,27 @@ fn an_unloading_runtime_is_success() {
     drop(first);
     assert!(second.close().is_ok());
     assert_eq!(sim::heard(), []);
+    Ok(())
 }
 
-/// Late in the end of the process, where nothing can be enqueued any more, nothing is waited for either.
-#[test]
-fn an_unloading_runtime_stops_nobody() {
-    let Some(sim) = sim::alone(1) else { return };
-    let (stream, pool) = stream_and_pool();
-    let mut buffer = must(pool.from_slice(&stream, &[7_u8; 64]));
-    let mut output = [0; 64];
-    let own = Stream::per_thread(device(0));
-    sim.add_fault("*%1=4");
-    let copied = buffer.copy_to_host(&mut output);
-    let scoped = stream.scope(|s| s.copy_to_host(&buffer, &mut output));
-    let empty = stream.scope(|_| Ok(()));
-    let moved = buffer.set_stream(&own);
-    sim.clear_faults();
-    for answer in [copied, scoped, empty, moved] {
-        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unloading);
-    }
+suite! {
+    tests: [
+        handles_can_be_dropped_in_any_order,
+        many_buffers_dropped_leave_nothing_in_use,
+        dropping_does_not_depend_on_the_current_device,
+        a_per_thread_buffer_dropped_elsewhere_waits_for_its_stream,
+        a_per_thread_buffer_can_be_brought_to_another_stream,
+        a_panic_while_visiting_another_stream_keeps_the_order,
+        host_functions_cannot_reach_cuda,
+        forgetting_is_only_a_leak,
+        raw_handles_go_out_and_come_back,
+        statics_and_thread_locals_end_with_the_process,
+        a_forked_child_drops_without_a_call,
+        a_child_forked_where_a_device_was_made_current_puts_none_back,
+        a_pool_gives_its_peers_up_when_nothing_uses_it,
+        a_hook_that_panics_stays_inside,
+        a_resource_that_panics_stays_inside,
+        an_unloading_runtime_is_success,
+    ],
+    roles: [statics, fork, fork_with_a_device],
 }

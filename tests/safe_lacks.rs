@@ -3,33 +3,37 @@
 #[path = "safe/sim.rs"]
 #[allow(dead_code)] // Each test uses its part.
 mod sim;
+#[path = "safe/suite.rs"]
+#[allow(dead_code)] // As above.
+#[macro_use]
+mod suite;
 
 use std::path::Path;
 use std::process::Command;
 
 use cuda_mempool::{
-    sys, Access, Device, Error, ErrorKind, Event, Feature, HandleTypes, Location, MemPool, Result, Support, Version,
+    sys, Access, Device, Error, ErrorKind, Event, Feature, HandleTypes, Location, MemPool, Support, Version,
 };
 use sim::must;
+use suite::{Outcome, Skip};
 
-fn fails<T>(result: Result<T>) -> Error {
+fn fails<T>(result: Result<T, Error>) -> Error {
     result.err().expect("this must fail")
 }
 
-#[test]
-fn no_way_to_a_peer_names_both_devices() {
-    let Some(sim) = sim::alone(2) else { return };
+fn no_way_to_a_peer_names_both_devices() -> Outcome {
+    let sim = suite::simulated(2)?;
     let [owner, peer] = [0, 1].map(sim::device);
     sim.set_peer_access(1, 0, false);
     let error = fails(MemPool::builder(owner).grant(peer, Access::ReadWrite).build());
     sim.set_peer_access(1, 0, true);
     assert_eq!((error.kind(), error.peers()), (ErrorKind::PeerAccess, Some((peer, owner))));
     assert!(error.to_string().contains("device 1 cannot reach the memory of device 0"), "{error}");
+    Ok(())
 }
 
-#[test]
-fn old_drivers_are_told_from_devices_that_cannot() {
-    let Some(sim) = sim::alone(1) else { return };
+fn old_drivers_are_told_from_devices_that_cannot() -> Outcome {
+    let sim = suite::simulated(1)?;
     let device = sim::device(0);
     let answers = |driver| {
         sim.set_versions(13000, driver);
@@ -47,25 +51,20 @@ fn old_drivers_are_told_from_devices_that_cannot() {
     assert_eq!(must(device.supports(Feature::MemoryPools)), Support::Unknown, "an unknown question is no no");
     sim.add_fault("cudaDeviceGetAttribute#1=1");
     must(MemPool::builder(device).build());
+    Ok(())
 }
 
 /// A runtime that has next to nothing: calls answer which function is missing, and since when it is there.
-#[test]
-fn a_missing_function_is_a_typed_error() {
+fn a_missing_function_is_a_typed_error() -> Outcome {
     if sys::LinkKind::CURRENT != sys::LinkKind::Dlopen {
-        eprintln!("skipped: the linker has found every function");
-        return;
+        return Skip::because("the linker has found every function");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libcudart_poor.so");
     build_poor_runtime(folder.path(), &library);
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "on_a_poor_runtime", "--nocapture", "--include-ignored"])
-        .env("CUDA_MEMPOOL_CUDART", &library)
-        .output()
-        .expect("the child starts");
-    println!("{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success());
+    let status = suite::child("on_a_poor_runtime").env("CUDA_MEMPOOL_CUDART", &library).status();
+    assert!(status.expect("the child starts").success());
+    Ok(())
 }
 
 fn build_poor_runtime(folder: &Path, library: &Path) {
@@ -82,14 +81,13 @@ fn build_poor_runtime(folder: &Path, library: &Path) {
     assert!(status.expect("a C compiler").success());
 }
 
-#[test]
-#[ignore = "run by the one above, on another runtime"]
 fn on_a_poor_runtime() {
     let device = must(Device::new(0));
     let error = fails(MemPool::default_for(Location::Host));
     assert_eq!((error.kind(), error.function()), (ErrorKind::Unsupported, "cudaMemGetDefaultMemPool"));
     let what = error.missing().expect("it says what is missing");
-    for part in ["runtime 12.4", "cudaMemGetDefaultMemPool", "CUDA 13.0"] {
+    let of_what = if cfg!(cuda_since_13_0) { "runtime 12.4" } else { "this program" };
+    for part in [of_what, "cudaMemGetDefaultMemPool", "CUDA 13.0"] {
         assert!(what.contains(part), "{what}");
     }
     let error = fails(Event::new(device));
@@ -98,4 +96,13 @@ fn on_a_poor_runtime() {
     assert_eq!(must(Version::of_runtime()), Version::new(12, 4));
     // No name can be asked for: the number is in the text.
     assert!(error.to_string().contains("cudaGetDevice"), "{error}");
+}
+
+suite! {
+    tests: [
+        no_way_to_a_peer_names_both_devices,
+        old_drivers_are_told_from_devices_that_cannot,
+        a_missing_function_is_a_typed_error,
+    ],
+    roles: [on_a_poor_runtime],
 }

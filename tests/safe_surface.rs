@@ -1,5 +1,5 @@
 //! What the safe layer promises, call by call. On the simulated runtime and on GPUs alike; what needs two devices or real
-//! kernels is skipped with a note where they are missing.
+//! kernels is skipped where they are missing.
 
 #[path = "support/driver.rs"]
 #[allow(dead_code)] // What the kernels use of it.
@@ -10,51 +10,32 @@ mod kernel;
 #[path = "safe/sim.rs"]
 #[allow(dead_code)] // Each test uses its part.
 mod sim;
+#[path = "safe/suite.rs"]
+#[allow(dead_code)] // As above.
+#[macro_use]
+mod suite;
 
 use std::time::Duration;
 
 use cuda_mempool::bytemuck::{Pod, Zeroable};
 use cuda_mempool::{
     sys, Access, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, ErrorKind, Event, HandleTypes, Location,
-    MemPool, Result, ReusePolicy, Stream, Version,
+    MemPool, ReusePolicy, Stream, Version,
 };
 use kernel::Kernels;
 use sim::must;
-
-/// A device, or a note that the test is skipped.
-fn some_device() -> Option<Device> {
-    match Device::new(0) {
-        Ok(device) => Some(device),
-        Err(why) => {
-            assert!(std::env::var_os("CUDA_MEMPOOL_REQUIRE_DEVICE").is_none(), "{why}");
-            eprintln!("skipped, as there is no device: {why}");
-            None
-        }
-    }
-}
-
-/// Two devices that reach each other, or a note that the test is skipped.
-fn two_devices() -> Option<[Device; 2]> {
-    let first = some_device()?;
-    sim::with_devices(2);
-    let peer = must(Device::all()).find(|&peer| peer != first && must(peer.can_access(first)));
-    if peer.is_none() {
-        eprintln!("skipped: there are no two devices that reach each other");
-    }
-    Some([first, peer?])
-}
+use suite::{Outcome, Skip};
 
 fn stream_and_pool(device: Device) -> (Stream, MemPool) {
     (must(Stream::new(device)), must(MemPool::builder(device).build()))
 }
 
-fn fails<T>(result: Result<T>) -> Error {
+fn fails<T>(result: Result<T, Error>) -> Error {
     result.err().expect("this must fail")
 }
 
-#[test]
-fn no_bytes_take_no_memory() {
-    let Some(device) = some_device() else { return };
+fn no_bytes_take_no_memory() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     let mut empty = must(pool.alloc_zeroed::<u64>(&stream, 0));
     assert_eq!(empty.as_ptr() as usize % 8, 0, "dangling, but aligned");
@@ -67,6 +48,7 @@ fn no_bytes_take_no_memory() {
     let endless = must(pool.alloc::<()>(&stream, usize::MAX));
     assert_eq!((endless.len(), endless.size_in_bytes()), (usize::MAX, 0));
     assert_eq!(must(pool.usage()).used_high, 0);
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,9 +60,8 @@ unsafe impl Zeroable for Page {}
 // SAFETY: as above.
 unsafe impl Pod for Page {}
 
-#[test]
-fn large_alignments_are_met() {
-    let Some(device) = some_device() else { return };
+fn large_alignments_are_met() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     let small: Vec<_> = (0..5).map(|_| must(pool.alloc::<u8>(&stream, 1))).collect();
     let pages: Vec<_> = (0..5).map(|n| must(pool.from_slice(&stream, &[Page([n; 4096]); 2]))).collect();
@@ -92,11 +73,11 @@ fn large_alignments_are_met() {
     drop((small, pages));
     must(stream.synchronize());
     assert_eq!(must(pool.usage()).used, 0, "freed by the pointer that was allocated");
+    Ok(())
 }
 
-#[test]
-fn too_much_is_a_typed_error_and_leaves_no_last_error() {
-    let Some(device) = some_device() else { return };
+fn too_much_is_a_typed_error_and_leaves_no_last_error() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     for length in [usize::MAX, usize::MAX / 8 + 1, isize::MAX as usize] {
         let error = fails(pool.alloc::<u64>(&stream, length));
@@ -114,11 +95,11 @@ fn too_much_is_a_typed_error_and_leaves_no_last_error() {
         assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::OutOfMemory);
     }
     must(pool.alloc::<u8>(&stream, 100));
+    Ok(())
 }
 
-#[test]
-fn success_leaves_the_last_error_of_others() {
-    let Some(device) = some_device() else { return };
+fn success_leaves_the_last_error_of_others() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     // SAFETY: a null pointer is refused.
     unsafe { sys::cudaGetDeviceCount(std::ptr::null_mut()) };
@@ -128,11 +109,11 @@ fn success_leaves_the_last_error_of_others() {
     assert_eq!(sim::last_error(), theirs);
     // SAFETY: takes nothing.
     unsafe { sys::cudaGetLastError() };
+    Ok(())
 }
 
-#[test]
-fn fills_set_every_element() {
-    let Some(device) = some_device() else { return };
+fn fills_set_every_element() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     for length in [1, 2, 3, 64, 1000] {
         let mut words = must(pool.alloc::<u32>(&stream, length));
@@ -147,11 +128,11 @@ fn fills_set_every_element() {
         must(triples.zero());
         assert_eq!(must(triples.to_vec()), vec![[0; 3]; length]);
     }
+    Ok(())
 }
 
-#[test]
-fn parts_are_parts() {
-    let Some(device) = some_device() else { return };
+fn parts_are_parts() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     let mut buffer = must(pool.from_slice(&stream, &[0_u16, 1, 2, 3, 4, 5, 6, 7]));
     assert_eq!(must(buffer.slice(2..4).to_vec()), [2, 3]);
@@ -171,11 +152,11 @@ fn parts_are_parts() {
         let panics = std::panic::AssertUnwindSafe(|| buffer.slice(from..to).len());
         assert!(std::panic::catch_unwind(panics).is_err(), "{from}..{to}");
     }
+    Ok(())
 }
 
-#[test]
-fn views_of_foreign_memory_work_like_buffers() {
-    let Some(device) = some_device() else { return };
+fn views_of_foreign_memory_work_like_buffers() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     let buffer = must(pool.alloc::<u32>(&stream, 4));
     let raw = buffer.into_raw();
@@ -185,11 +166,11 @@ fn views_of_foreign_memory_work_like_buffers() {
         assert_eq!(must(DeviceSlice::from_raw(raw.pointer, 4, &stream).to_vec()), [1, 2, 3, 4]);
         drop(DeviceBuffer::from_raw(raw));
     }
+    Ok(())
 }
 
-#[test]
-fn unsafe_copies_return_at_once() {
-    let Some(device) = some_device() else { return };
+fn unsafe_copies_return_at_once() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     let mut buffer = must(pool.alloc::<u8>(&stream, 3));
     let (input, mut output) = ([1, 2, 3], [0; 3]);
@@ -200,11 +181,11 @@ fn unsafe_copies_return_at_once() {
     }
     must(stream.synchronize());
     assert_eq!(output, input);
+    Ok(())
 }
 
-#[test]
-fn attributes_of_a_pool_are_what_was_asked_for() {
-    let Some(device) = some_device() else { return };
+fn attributes_of_a_pool_are_what_was_asked_for() -> Outcome {
+    let device = suite::device()?;
     let policy = ReusePolicy { follow_event_dependencies: false, ..ReusePolicy::default() };
     let pool = must(MemPool::builder(device).release_threshold(123 << 20).reuse(policy).build());
     assert_eq!(must(pool.release_threshold()), 123 << 20);
@@ -218,11 +199,11 @@ fn attributes_of_a_pool_are_what_was_asked_for() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.missing().is_some_and(|what| what.contains("13.2")), "{error}");
     }
+    Ok(())
 }
 
-#[test]
-fn statistics_count_what_was_asked_for() {
-    let Some(device) = some_device() else { return };
+fn statistics_count_what_was_asked_for() -> Outcome {
+    let device = suite::device()?;
     let stream = must(Stream::new(device));
     let pool = must(MemPool::builder(device).release_threshold(u64::MAX).build());
     let buffer = must(pool.alloc::<u8>(&stream, 1000));
@@ -236,14 +217,13 @@ fn statistics_count_what_was_asked_for() {
     assert_eq!(must(pool.usage()).used_high, 0);
     must(pool.sync_and_trim(&stream, 0));
     assert_eq!(must(pool.usage()).reserved, 0);
+    Ok(())
 }
 
-#[test]
-fn a_pool_keeps_to_its_maximum() {
-    let Some(device) = some_device() else { return };
+fn a_pool_keeps_to_its_maximum() -> Outcome {
+    let device = suite::device()?;
     if must(Version::of_driver()) < Some(Version::new(12, 2)) {
-        eprintln!("skipped: the driver knows no maximum");
-        return;
+        return Skip::because("the driver knows no maximum");
     }
     let (stream, pool) = (must(Stream::new(device)), must(MemPool::builder(device).max_size(32 << 20).build()));
     let full = must(pool.alloc::<u8>(&stream, 32 << 20));
@@ -252,11 +232,11 @@ fn a_pool_keeps_to_its_maximum() {
     assert_eq!((numbers.pool_used, numbers.pool_reserved), (Some(32 << 20), Some(32 << 20)));
     drop(full);
     must(pool.alloc::<u8>(&stream, 32 << 20));
+    Ok(())
 }
 
-#[test]
-fn events_keep_marks_and_time() {
-    let Some(device) = some_device() else { return };
+fn events_keep_marks_and_time() -> Outcome {
+    let device = suite::device()?;
     let stream = must(Stream::new(device));
     let [start, end] = [0; 2].map(|_: u8| must(Event::builder(device).timing(true).build()));
     assert!(must(end.query()), "never recorded");
@@ -275,11 +255,11 @@ fn events_keep_marks_and_time() {
     let timed_and_shared = Event::builder(device).interprocess(true).timing(true).build();
     assert_eq!(fails(timed_and_shared).kind(), ErrorKind::InvalidValue);
     must(Event::builder(device).interprocess(true).blocking_sync(true).build());
+    Ok(())
 }
 
-#[test]
-fn streams_are_queried_and_joined() {
-    let Some(device) = some_device() else { return };
+fn streams_are_queried_and_joined() -> Outcome {
+    let device = suite::device()?;
     let (first, second) = (must(Stream::new(device)), must(Stream::builder(device).blocking(true).build()));
     let (least, greatest) = must(device.stream_priorities());
     assert!(greatest <= least);
@@ -293,11 +273,11 @@ fn streams_are_queried_and_joined() {
     assert_eq!(first, first.clone());
     assert_eq!(Stream::legacy(device), Stream::legacy(device));
     assert_eq!(sim::last_error(), sys::cudaError_t::cudaSuccess, "not ready is no error");
+    Ok(())
 }
 
-#[test]
-fn default_streams_work() {
-    let Some(device) = some_device() else { return };
+fn default_streams_work() -> Outcome {
+    let device = suite::device()?;
     let pool = must(MemPool::default_for(device));
     for stream in [Stream::legacy(device), Stream::per_thread(device)] {
         let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
@@ -308,11 +288,11 @@ fn default_streams_work() {
         must(stream.scope(|s| s.copy_to_host(&buffer, &mut output)));
         assert_eq!(output, [1, 2, 3]);
     }
+    Ok(())
 }
 
-#[test]
-fn refuses_what_would_get_into_a_graph() {
-    let Some(device) = some_device() else { return };
+fn refuses_what_would_get_into_a_graph() -> Outcome {
+    let device = suite::device()?;
     let (stream, pool) = stream_and_pool(device);
     // Its raw handle is never seen by anybody: it joins the capture through an event.
     let hidden = must(Stream::new(device));
@@ -340,20 +320,20 @@ fn refuses_what_would_get_into_a_graph() {
     assert_eq!(must(buffer.to_vec()), [0; 16], "the fill was captured, not run");
     // SAFETY: the graph is ours.
     unsafe { sys::cudaGraphDestroy(graph) };
+    Ok(())
 }
 
-#[test]
-fn graph_memory_is_counted_and_trimmed() {
-    let Some(device) = some_device() else { return };
+fn graph_memory_is_counted_and_trimmed() -> Outcome {
+    let device = suite::device()?;
     must(device.trim_graph_memory());
     must(device.reset_graph_memory_high_marks());
     let usage = must(device.graph_memory());
     assert!(usage.reserved >= usage.used && usage.reserved_high >= usage.reserved);
+    Ok(())
 }
 
-#[test]
-fn the_owner_needs_no_grant() {
-    let Some(device) = some_device() else { return };
+fn the_owner_needs_no_grant() -> Outcome {
+    let device = suite::device()?;
     let pool = must(MemPool::builder(device).grant(device, Access::ReadWrite).build());
     assert_eq!(must(pool.access(device)), Access::ReadWrite);
     for access in [Access::None, Access::Read] {
@@ -361,11 +341,11 @@ fn the_owner_needs_no_grant() {
         assert_eq!((error.kind(), error.function()), (ErrorKind::InvalidValue, "cudaMemPoolSetAccess"));
     }
     assert_eq!(must(pool.access(device)), Access::ReadWrite);
+    Ok(())
 }
 
-#[test]
-fn access_is_asked_of_the_runtime() {
-    let Some([owner, peer]) = two_devices() else { return };
+fn access_is_asked_of_the_runtime() -> Outcome {
+    let [owner, peer] = suite::peers()?;
     let pool = must(MemPool::builder(owner).build());
     // SAFETY: the pool outlives this second handle.
     let same = unsafe { MemPool::from_raw_borrowed(pool.as_raw(), owner) };
@@ -374,11 +354,11 @@ fn access_is_asked_of_the_runtime() {
     assert_eq!(must(same.access(peer)), Access::ReadWrite);
     must(same.revoke_access(peer));
     assert_eq!(must(pool.access(peer)), Access::None);
+    Ok(())
 }
 
-#[test]
-fn buffers_are_copied_between_devices() {
-    let Some([first, second]) = two_devices() else { return };
+fn buffers_are_copied_between_devices() -> Outcome {
+    let [first, second] = suite::peers()?;
     let ((here, near), (there, far)) = (stream_and_pool(first), stream_and_pool(second));
     let numbers: Vec<u32> = (0..100_000).collect();
     let source = must(near.from_slice(&here, &numbers));
@@ -393,11 +373,11 @@ fn buffers_are_copied_between_devices() {
     must(mixed.copy_from(&target));
     must(mixed.set_stream(&here));
     assert_eq!(must(mixed.to_vec()), numbers);
+    Ok(())
 }
 
-#[test]
-fn the_current_device_stays() {
-    let Some([first, second]) = two_devices() else { return };
+fn the_current_device_stays() -> Outcome {
+    let [first, second] = suite::peers()?;
     for current in [first, second] {
         must(current.with_current(|| {
             for device in [first, second] {
@@ -415,19 +395,19 @@ fn the_current_device_stays() {
     let panicked = std::panic::catch_unwind(|| second.with_current(|| panic!("inside")));
     assert!(panicked.is_err());
     assert_eq!(must(Device::current()), first);
+    Ok(())
 }
 
-#[test]
-fn devices_that_are_not_there_are_refused() {
-    let Some(_device) = some_device() else { return };
+fn devices_that_are_not_there_are_refused() -> Outcome {
+    suite::device()?;
     let error = fails(Device::new(4096));
     assert_eq!(error.kind(), ErrorKind::InvalidDevice);
     assert!(error.to_string().contains("4096"), "{error}");
+    Ok(())
 }
 
-#[test]
-fn pools_on_the_host() {
-    let Some(device) = some_device() else { return };
+fn pools_on_the_host() -> Outcome {
+    let device = suite::device()?;
     let stream = must(Stream::new(device));
     for node in [4096, u32::MAX] {
         let error = fails(MemPool::builder(Location::HostNuma(node)).build());
@@ -436,7 +416,7 @@ fn pools_on_the_host() {
     let node = must(device.host_numa_node()).unwrap_or(0);
     let pool = match MemPool::builder(Location::HostNuma(node)).build() {
         Ok(pool) => pool,
-        Err(why) => return eprintln!("skipped: {why}"),
+        Err(why) => return Skip::because(why.to_string()),
     };
     let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
     assert_eq!(must(buffer.to_vec()), [1, 2, 3], "copies need no grant");
@@ -450,27 +430,27 @@ fn pools_on_the_host() {
     must(pool.revoke_access(device));
     let shared_host_pool = MemPool::builder(Location::Host).handle_types(HandleTypes::POSIX_FD).build();
     assert_eq!(fails(shared_host_pool).kind(), ErrorKind::Unsupported);
+    Ok(())
 }
 
-#[test]
-fn pools_of_managed_memory() {
-    let Some(device) = some_device() else { return };
+fn pools_of_managed_memory() -> Outcome {
+    let device = suite::device()?;
     let stream = must(Stream::new(device));
     for location in [Location::Managed, Location::ManagedOn(device)] {
         let pool = match MemPool::builder(location).build() {
             Ok(pool) => pool,
-            Err(why) => return eprintln!("skipped: {why}"),
+            Err(why) => return Skip::because(why.to_string()),
         };
         let mut buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
         must(buffer.slice_mut(..1).fill(9));
         assert_eq!(must(buffer.to_vec()), [9, 2, 3]);
         assert_eq!(must(pool.usage()).used, 3);
     }
+    Ok(())
 }
 
-#[test]
-fn default_pools_are_not_only_on_devices() {
-    let Some(device) = some_device() else { return };
+fn default_pools_are_not_only_on_devices() -> Outcome {
+    let device = suite::device()?;
     let locations = [Location::Host, Location::HostNuma(0), Location::ManagedOn(device)];
     for location in locations {
         match MemPool::default_for(location) {
@@ -481,11 +461,11 @@ fn default_pools_are_not_only_on_devices() {
             }
         }
     }
+    Ok(())
 }
 
-#[test]
-fn other_pools_of_other_code_are_not_lent() {
-    let Some(device) = some_device() else { return };
+fn other_pools_of_other_code_are_not_lent() -> Outcome {
+    let device = suite::device()?;
     let raw = must(MemPool::builder(device).build()).into_raw().expect("the only handle");
     // SAFETY: the pool is alive; at the end it is destroyed, and the default pool takes its place.
     unsafe { sys::cudaDeviceSetMemPool(device.ordinal(), raw) };
@@ -498,27 +478,21 @@ fn other_pools_of_other_code_are_not_lent() {
         device,
         &match MemPool::builder(Location::HostNuma(0)).build() {
             Ok(pool) => pool,
-            Err(why) => return eprintln!("skipped: {why}"),
+            Err(why) => return Skip::because(why.to_string()),
         },
     ));
     assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    Ok(())
 }
 
 /// Real kernels, where they can be loaded.
-fn kernels(device: Device) -> Option<Kernels> {
-    match must(device.with_current(Kernels::load)) {
-        Ok(kernels) => Some(kernels),
-        Err(why) => {
-            eprintln!("skipped: no kernels here: {why}");
-            None
-        }
-    }
+fn kernels(device: Device) -> Result<Kernels, Skip> {
+    must(device.with_current(Kernels::load)).map_err(|why| Skip(format!("no kernels here: {why}")))
 }
 
-#[test]
-fn a_kernel_runs_while_its_buffers_free_is_queued() {
-    let Some(device) = some_device() else { return };
-    let Some(kernels) = kernels(device) else { return };
+fn a_kernel_runs_while_its_buffers_free_is_queued() -> Outcome {
+    let device = suite::device()?;
+    let kernels = kernels(device)?;
     let stream = must(Stream::new(device));
     let pool = must(MemPool::builder(device).release_threshold(u64::MAX).build());
     let length = 1 << 20;
@@ -534,12 +508,12 @@ fn a_kernel_runs_while_its_buffers_free_is_queued() {
             assert_eq!(must(copy.to_vec()), vec![round; length]);
         }
     }));
+    Ok(())
 }
 
-#[test]
-fn a_kernel_on_another_stream_is_brought_into_order() {
-    let Some(device) = some_device() else { return };
-    let Some(kernels) = kernels(device) else { return };
+fn a_kernel_on_another_stream_is_brought_into_order() -> Outcome {
+    let device = suite::device()?;
+    let kernels = kernels(device)?;
     let ((stream, pool), other) = (stream_and_pool(device), must(Stream::new(device)));
     let length = 1 << 20;
     must(device.with_current(|| {
@@ -555,12 +529,12 @@ fn a_kernel_on_another_stream_is_brought_into_order() {
         }
         assert_eq!(must(buffer.to_vec()), vec![40; length]);
     }));
+    Ok(())
 }
 
-#[test]
-fn a_kernel_of_a_peer_reaches_granted_memory() {
-    let Some([owner, peer]) = two_devices() else { return };
-    let Some(kernels) = kernels(peer) else { return };
+fn a_kernel_of_a_peer_reaches_granted_memory() -> Outcome {
+    let [owner, peer] = suite::peers()?;
+    let kernels = kernels(peer)?;
     let pool = must(MemPool::builder(owner).grant(peer, Access::ReadWrite).build());
     let (home, theirs) = (must(Stream::new(owner)), must(Stream::new(peer)));
     let mut buffer = must(pool.alloc_zeroed::<u32>(&home, 1000));
@@ -571,19 +545,19 @@ fn a_kernel_of_a_peer_reaches_granted_memory() {
         }));
     }));
     assert_eq!(must(buffer.to_vec()), vec![5; 1000]);
+    Ok(())
 }
 
-#[test]
-fn an_event_of_another_device_is_named() {
-    let Some([first, second]) = two_devices() else { return };
+fn an_event_of_another_device_is_named() -> Outcome {
+    let [first, second] = suite::peers()?;
     let error = fails(must(Event::new(first)).record(&must(Stream::new(second))));
     assert_eq!(error.kind(), ErrorKind::InvalidHandle);
     assert!(error.to_string().contains(&format!("the event is of {first} and the stream of {second}")), "{error}");
+    Ok(())
 }
 
 /// What a type may be sent or shared as is part of its promise.
-#[test]
-fn handles_and_buffers_can_be_sent_and_shared() {
+fn handles_and_buffers_can_be_sent_and_shared() -> Outcome {
     fn sent_and_shared<T: Send + Sync>() {}
     sent_and_shared::<Stream>();
     sent_and_shared::<Event>();
@@ -592,4 +566,41 @@ fn handles_and_buffers_can_be_sent_and_shared() {
     sent_and_shared::<DeviceSlice<'_, f32>>();
     sent_and_shared::<DeviceSliceMut<'_, f32>>();
     sent_and_shared::<Error>();
+    Ok(())
+}
+
+suite! {
+    tests: [
+        no_bytes_take_no_memory,
+        large_alignments_are_met,
+        too_much_is_a_typed_error_and_leaves_no_last_error,
+        success_leaves_the_last_error_of_others,
+        fills_set_every_element,
+        parts_are_parts,
+        views_of_foreign_memory_work_like_buffers,
+        unsafe_copies_return_at_once,
+        attributes_of_a_pool_are_what_was_asked_for,
+        statistics_count_what_was_asked_for,
+        a_pool_keeps_to_its_maximum,
+        events_keep_marks_and_time,
+        streams_are_queried_and_joined,
+        default_streams_work,
+        refuses_what_would_get_into_a_graph,
+        graph_memory_is_counted_and_trimmed,
+        the_owner_needs_no_grant,
+        access_is_asked_of_the_runtime,
+        buffers_are_copied_between_devices,
+        the_current_device_stays,
+        devices_that_are_not_there_are_refused,
+        pools_on_the_host,
+        pools_of_managed_memory,
+        default_pools_are_not_only_on_devices,
+        other_pools_of_other_code_are_not_lent,
+        a_kernel_runs_while_its_buffers_free_is_queued,
+        a_kernel_on_another_stream_is_brought_into_order,
+        a_kernel_of_a_peer_reaches_granted_memory,
+        an_event_of_another_device_is_named,
+        handles_and_buffers_can_be_sent_and_shared,
+    ],
+    roles: [],
 }

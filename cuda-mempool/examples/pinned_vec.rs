@@ -13,7 +13,8 @@ fn main() -> Result<()> {
     let stream = Stream::new(device)?;
     let mut buffer = MemPool::default_for(device)?.alloc_zeroed(&stream, WORDS)?;
 
-    // The memory is on the NUMA node nearest to the device. Getting it from the system is slow, and done ahead.
+    // The memory is on the NUMA node nearest to the device, which has access to it. Getting it from the system is slow,
+    // and done ahead.
     let pinned = NumaAllocator::builder().near(device).build()?;
     let bytes = WORDS * std::mem::size_of::<u32>();
     pinned.prime(2 * bytes)?;

@@ -77,6 +77,12 @@ pub struct RawDeviceBuffer<T> {
     pub home: Home,
 }
 
+// What the next two rest on.
+const _: () = {
+    const fn sent_and_shared<T: Send + Sync>() {}
+    sent_and_shared::<Home>();
+    sent_and_shared::<Stream>();
+};
 // SAFETY: it owns its elements, which are reached through the runtime alone; the runtime's functions may be called from
 // any thread. A per-thread stream's own check keeps its work on its thread.
 unsafe impl<T: Send> Send for DeviceBuffer<T> {}

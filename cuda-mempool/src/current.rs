@@ -11,10 +11,12 @@ pub(crate) struct CurrentDevice {
 
 impl CurrentDevice {
     pub(crate) fn set(device: Device) -> Result<Self> {
+        teardown::reachable("cudaSetDevice")?;
         let current = Device::current()?;
         if current == device {
             return Ok(Self { previous: None });
         }
+        teardown::watch_forks();
         make_current(device)?;
         Ok(Self { previous: Some(current) })
     }
@@ -23,9 +25,7 @@ impl CurrentDevice {
 impl Drop for CurrentDevice {
     fn drop(&mut self) {
         if let Some(previous) = self.previous {
-            if let Err(error) = make_current(previous) {
-                teardown::report(&error);
-            }
+            teardown::release("cudaSetDevice", || make_current(previous));
         }
     }
 }

@@ -38,6 +38,8 @@ struct Repr {
     code: cudaError_t,
     function: &'static str,
     detail: Detail,
+    /// Whether it came before anything was enqueued.
+    before_work: bool,
 }
 
 enum Detail {
@@ -127,7 +129,7 @@ impl Error {
 
     #[cold]
     fn new(code: cudaError_t, function: &'static str, detail: Detail) -> Self {
-        Self(Box::new(Repr { code, function, detail }))
+        Self(Box::new(Repr { code, function, detail, before_work: false }))
     }
 
     /// A refusal where the C function `function` would have been called next, for code that stands in for the runtime,
@@ -143,7 +145,7 @@ impl Error {
             ErrorKind::Other => cudaError_t::cudaErrorUnknown,
             _ => cudaError_t::cudaErrorInvalidValue,
         };
-        Self::new(code, function, Detail::Refused(kind, why.into()))
+        Self::new(code, function, Detail::Refused(kind, why.into())).before_work()
     }
 
     /// Something that the machine or the bindings do not have.
@@ -180,10 +182,17 @@ impl Error {
         self
     }
 
-    /// Whether it is certain that the call did nothing: this crate refused, or the process is ending. Other errors may
-    /// be those of earlier work.
+    /// Says that the call which failed came before what would have enqueued work.
+    #[cold]
+    pub(crate) fn before_work(mut self) -> Self {
+        self.0.before_work = true;
+        self
+    }
+
+    /// Whether it is certain that nothing was enqueued: it was not tried, or the process is ending. Errors of what does
+    /// enqueue may be those of earlier work.
     pub(crate) fn did_nothing(&self) -> bool {
-        matches!(self.0.detail, Detail::Refused(..)) || self.kind() == ErrorKind::Unloading
+        self.0.before_work || self.kind() == ErrorKind::Unloading
     }
 
     /// What kind of failure this is.

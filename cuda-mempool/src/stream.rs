@@ -2,6 +2,7 @@
 
 mod host_fn;
 mod order;
+mod running;
 mod scope;
 
 use std::cell::Cell;
@@ -205,11 +206,17 @@ impl Stream {
     #[doc(alias = "cudaStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _current = self.enter("cudaStreamWaitEvent")?;
-        if event.may_be_captured() {
-            self.mark_capturable();
-        }
+        let mark = || {
+            if event.may_be_captured() {
+                self.mark_capturable();
+            }
+        };
+        mark();
         // SAFETY: both handles are alive.
-        unsafe { call!(cudaStreamWaitEvent(self.raw(), event.raw(), sys::cudaEventWaitDefault)) }
+        let answer = unsafe { call!(cudaStreamWaitEvent(self.raw(), event.raw(), sys::cudaEventWaitDefault)) };
+        // Another thread may have recorded it in a capture just before the wait.
+        mark();
+        answer
     }
 
     /// Has what is enqueued from now on wait for all that was enqueued on `other` so far.
@@ -247,14 +254,21 @@ impl Stream {
         teardown::reachable(function)?;
         match self.0.kind {
             Kind::Explicit => Ok(None),
-            Kind::Legacy => CurrentDevice::set(self.0.device).map(Some),
-            Kind::PerThread(thread) if thread == thread_number() => CurrentDevice::set(self.0.device).map(Some),
-            Kind::PerThread(_) => Err(Error::refused(
+            Kind::Legacy | Kind::PerThread(_) => self.enter_default(function).map(Some),
+        }
+    }
+
+    /// Out of line, as calls on streams with a handle of their own need none of it.
+    #[inline(never)]
+    fn enter_default(&self, function: &'static str) -> Result<CurrentDevice> {
+        if self.is_elsewhere() {
+            return Err(Error::refused(
                 ErrorKind::WrongThread,
                 function,
                 "a per-thread stream can only be used on the thread that asked for it",
-            )),
+            ));
         }
+        CurrentDevice::set(self.0.device)
     }
 
     /// Whether this is a per-thread stream of another thread, which cannot be reached from here.
@@ -285,8 +299,7 @@ impl Stream {
 impl PartialEq for Stream {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-            || (self.0.raw == other.0.raw && self.0.kind == other.0.kind && self.0.device == other.0.device)
+        self.0.raw == other.0.raw && self.0.kind == other.0.kind && self.0.device == other.0.device
     }
 }
 

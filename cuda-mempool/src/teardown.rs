@@ -41,12 +41,22 @@ pub(crate) fn forked() -> bool {
 /// Runs a host function: CUDA is out of reach meanwhile, and its panics end here.
 pub(crate) fn in_host_fn(run: impl FnOnce()) {
     IN_HOST_FN.set(true);
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-        log::error!("a host function panicked");
-        // A payload may panic in its own Drop, and this frame was called from C.
-        std::mem::forget(panic);
+    if contain(run).is_err() {
+        let _ = contain(|| log::error!("a host function panicked"));
     }
     IN_HOST_FN.set(false);
+}
+
+/// Where a panic ends.
+pub(crate) struct Panicked;
+
+/// Runs code of the user's where no panic may get out.
+pub(crate) fn contain(run: impl FnOnce()) -> Result<(), Panicked> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        // It may panic in its own Drop.
+        std::mem::forget(payload);
+        Panicked
+    })
 }
 
 /// Refuses what a forked child or a host function must not call.
@@ -115,12 +125,8 @@ pub(crate) fn report(error: &Error) {
         return;
     }
     let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
-    let told = catch_unwind(AssertUnwindSafe(|| match hook {
+    let _ = contain(|| match hook {
         Some(hook) => hook(error),
         None => log::error!("while dropping: {error}"),
-    }));
-    if let Err(panic) = told {
-        // A payload may panic in its own Drop.
-        std::mem::forget(panic);
-    }
+    });
 }

@@ -5,16 +5,66 @@ use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::{sys, Access, Device, ErrorKind, MemPool, Result, Stream};
 
 use crate::support::kernel::Kernels;
-use crate::{alone, pinned};
+use crate::{alone, node_of, pinned};
 
-fn granted(device: Device) -> Result<NumaAllocator> {
-    NumaAllocator::builder().near(device).grant([device]).build()
+fn without_access(device: Device) -> Result<NumaAllocator> {
+    NumaAllocator::builder().near_without_access(device).build()
+}
+
+#[test]
+fn near_a_device_has_its_access_and_other_places_have_none() {
+    alone(|device| {
+        let near = pinned(device)?;
+        let refused = without_access(device)?;
+        let node = NumaAllocator::builder().node(node_of(&near)).build()?;
+        let granted = NumaAllocator::builder().node(node_of(&near)).grant([device]).build()?;
+        assert_eq!(near.location(), refused.location());
+        for (pinned, access) in
+            [(near, Access::ReadWrite), (refused, Access::None), (node, Access::None), (granted, Access::ReadWrite)]
+        {
+            assert_eq!(pinned.pool().access(device)?, access);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_last_choice_of_a_place_decides_who_has_access() {
+    alone(|device| {
+        let node = node_of(&pinned(device)?);
+        let choose = NumaAllocator::builder;
+        for (builder, access) in [
+            (choose().near(device).node(node), Access::None),
+            (choose().near(device).near_without_access(device), Access::None),
+            (choose().near_without_access(device).near(device), Access::ReadWrite),
+            (choose().near_without_access(device).grant([device]), Access::ReadWrite),
+        ] {
+            assert_eq!(builder.build()?.pool().access(device)?, access);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn grants_add_to_the_device_nearby() {
+    alone(|device| {
+        let Some(other) = Device::all()?.find(|&other| other != device) else {
+            eprintln!("skipped: there is one device");
+            return Ok(());
+        };
+        let both = NumaAllocator::builder().near(device).grant([other]).build()?;
+        let alone = pinned(device)?;
+        assert_eq!(both.pool().access(device)?, Access::ReadWrite);
+        assert_eq!(both.pool().access(other)?, Access::ReadWrite);
+        assert_eq!(alone.pool().access(other)?, Access::None);
+        Ok(())
+    });
 }
 
 #[test]
 fn without_a_grant_copies_work_and_kernels_are_refused() {
     alone(|device| {
-        let pinned = pinned(device)?;
+        let pinned = without_access(device)?;
         let stream = Stream::new(device)?;
         let mut words = PinnedBox::from_fn(&pinned, 1000, |index| index as u32)?;
         let mut back = PinnedBox::<[u32]>::zeroed(&pinned, 1000)?;
@@ -35,7 +85,7 @@ fn without_a_grant_copies_work_and_kernels_are_refused() {
 #[test]
 fn with_a_grant_both_work() {
     alone(|device| {
-        let pinned = granted(device)?;
+        let pinned = pinned(device)?;
         let stream = Stream::new(device)?;
         let mut words = PinnedBox::from_slice(&pinned, &[1_u32; 1000])?;
         assert_eq!(pinned.device_ptr(device, &words)?, words.as_ptr());
@@ -50,7 +100,7 @@ fn with_a_grant_both_work() {
 #[test]
 fn access_can_change_later() {
     alone(|device| {
-        let pinned = pinned(device)?;
+        let pinned = without_access(device)?;
         let words = PinnedBox::from_slice(&pinned, &[1_u32; 10])?;
         pinned.pool().set_access(device, Access::ReadWrite)?;
         assert!(pinned.device_ptr(device, &words).is_ok());
@@ -63,7 +113,7 @@ fn access_can_change_later() {
 #[test]
 fn only_its_own_memory_is_vouched_for() {
     alone(|device| {
-        let pinned = granted(device)?;
+        let pinned = pinned(device)?;
         let error = pinned.device_ptr(device, &[1_u32, 2, 3]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidValue);
         assert!(pinned.device_ptr::<u32>(device, &[]).is_ok());
@@ -74,7 +124,7 @@ fn only_its_own_memory_is_vouched_for() {
 #[test]
 fn kernels_read_and_write_a_vector() {
     alone(|device| {
-        let pinned = granted(device)?;
+        let pinned = pinned(device)?;
         let kernels = match device.with_current(Kernels::load)? {
             Ok(kernels) => kernels,
             Err(why) => {

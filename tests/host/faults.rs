@@ -11,7 +11,7 @@ use crate::on_simulator;
 
 /// All that an allocator does, in one life. Goes on after a failure, as a program would.
 fn life(device: Device) -> Result<()> {
-    let pinned = NumaAllocator::builder().near(device).grant([device]).chunk_size(256 << 10).cap(16 << 20).build()?;
+    let pinned = NumaAllocator::builder().near(device).chunk_size(256 << 10).cap(16 << 20).build()?;
     let mut outcome = pinned.prime(4 << 20);
     let mut keep = |answer: Result<PinnedBox<[u8]>>| match answer {
         Ok(boxed) => Some(boxed),

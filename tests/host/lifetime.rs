@@ -6,8 +6,8 @@ use std::thread;
 
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as PinnedVec;
-use cuda_mempool::host::PinnedBox;
-use cuda_mempool::{sys, Stream};
+use cuda_mempool::host::{NumaAllocator, PinnedBox};
+use cuda_mempool::{sys, Result, Stream};
 
 use crate::{alone, on_simulator, pinned};
 
@@ -128,10 +128,44 @@ fn a_forked_child_touches_nothing() {
 }
 
 #[test]
-fn a_capture_elsewhere_goes_on() {
+fn a_capture_elsewhere_goes_on_beside_small_allocations() {
+    a_capture_elsewhere_goes_on_beside(|pinned| {
+        drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_capture_elsewhere_goes_on_beside_large_allocations() {
+    a_capture_elsewhere_goes_on_beside(|pinned| {
+        drop(PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_capture_elsewhere_goes_on_beside_priming() {
+    a_capture_elsewhere_goes_on_beside(|pinned| pinned.prime(64 << 20));
+}
+
+#[test]
+fn a_capture_elsewhere_goes_on_beside_trimming() {
+    a_capture_elsewhere_goes_on_beside(|pinned| pinned.trim());
+}
+
+#[test]
+fn a_capture_elsewhere_goes_on_beside_the_last_drop() {
+    a_capture_elsewhere_goes_on_beside(|pinned| {
+        drop(pinned);
+        Ok(())
+    });
+}
+
+/// What an allocator does on one thread must not spoil a capture, of the strictest mode, on another.
+fn a_capture_elsewhere_goes_on_beside(work: impl Fn(NumaAllocator) -> Result<()> + Send + Sync) {
     alone(|device| {
         let stream = Stream::new(device)?;
-        let (pinned, short_lived) = (pinned(device)?, pinned(device)?);
+        let pinned = pinned(device)?;
         let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeGlobal;
         // SAFETY: the stream is alive.
         let begun = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
@@ -140,17 +174,7 @@ fn a_capture_elsewhere_goes_on() {
             return Ok(());
         }
         assert_eq!(begun, sys::cudaError_t::cudaSuccess);
-        let outcome = thread::scope(|scope| {
-            let allocate = || {
-                drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
-                drop(PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?);
-                pinned.prime(64 << 20)?;
-                pinned.trim()?;
-                drop(short_lived);
-                Ok::<_, cuda_mempool::Error>(())
-            };
-            scope.spawn(allocate).join().unwrap()
-        });
+        let outcome = thread::scope(|scope| scope.spawn(|| work(pinned)).join().unwrap());
         let mut graph = null_mut();
         // SAFETY: the stream is alive and the out pointer valid.
         let ended = unsafe { sys::cudaStreamEndCapture(stream.as_raw(), &mut graph) };

@@ -47,7 +47,7 @@ fn on_simulator(test: impl FnOnce(Control, Device) -> Result<()>) {
     });
 }
 
-/// An allocator near the device, without access for it.
+/// An allocator near the device, which has access.
 fn pinned(device: Device) -> Result<NumaAllocator> {
     NumaAllocator::builder().near(device).build()
 }

@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = &[
     ("exporters_die_at_every_step", exporters_die_at_every_step),
     ("importers_stall", importers_stall),
     ("exporters_stall", exporters_stall),
+    ("stalls_end_where_the_hosts_keep_the_order", stalls_end_by_host),
     ("a_frozen_importer_can_be_given_up", a_frozen_importer_can_be_given_up),
     ("either_end_can_abort", either_end_can_abort),
 ];
@@ -269,6 +270,32 @@ fn exporters_stall() {
     assert!(matches!(buffer.confirm(), Err(Error::Abandoned)));
     assert!(matches!(importer.recv::<u8>(), Err(Error::TimedOut)));
     drop((buffer, importer, peer));
+}
+
+fn stalls_end_by_host() {
+    let by_host = hasty().host_ordering(true);
+    for waited_for in [true, false] {
+        let Lent { pool, peer, exporter, lease, .. } = lent("given back", &[], &by_host);
+        let started = Instant::now();
+        if waited_for {
+            assert!(matches!(lease.wait(), Err(Error::TimedOut | Error::Abandoned)));
+        } else {
+            drop(lease);
+            assert!(matches!(exporter.close(), Err(Error::TimedOut)));
+        }
+        assert!(started.elapsed() < 2 * SOON, "{:?}", started.elapsed());
+        drop(peer);
+        assert_unused(&pool);
+    }
+
+    let stream = stream();
+    let (_peer, mut sockets) = Peer::start_with("dying exporter", &[(STEP, "in a kernel")]);
+    let session = sockets.session.try_clone().expect("a socket");
+    let importer = Importer::with_options(session, &stream, &by_host).expect("a session");
+    assert_eq!(sockets.hear(), b'x');
+    let started = Instant::now();
+    assert!(matches!(importer.recv::<u8>(), Err(Error::TimedOut)));
+    assert!(started.elapsed() < 2 * SOON, "{:?}", started.elapsed());
 }
 
 fn a_frozen_importer_can_be_given_up() {

@@ -4,13 +4,17 @@
 use std::sync::{Mutex, MutexGuard};
 
 use cuda_mempool::{
-    sys, Access, Device, DeviceBuffer, ErrorKind, Event, Location, MemPool, Result, ReusePolicy, Stream,
+    sys, Access, Device, DeviceBuffer, Error, ErrorKind, Event, Feature, Location, MemPool, ReusePolicy, Stream,
+    Support,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::sim::{self, must, Sim};
+use crate::launcher::Launcher;
+use crate::sim::{self, must};
+use crate::suite::{assert_unused, Skip};
 
+/// How many devices steps name. On a machine with one, all of them are that one.
 pub const DEVICES: usize = 2;
 const SLOTS: usize = 4;
 const STREAMS: usize = 4;
@@ -187,8 +191,39 @@ impl Held {
     }
 }
 
+/// What programs run on: a device, or two that reach each other.
+pub struct Machine<'s> {
+    devices: Vec<Device>,
+    /// Where a third pool lies, beside those of the devices.
+    third: Location,
+    launcher: Launcher<'s>,
+}
+
+impl<'s> Machine<'s> {
+    pub fn new(sim: Option<&'s sim::Sim>, devices: Vec<Device>) -> Result<Self, Skip> {
+        let launcher = Launcher::new(sim, &devices)?;
+        let can = |device: &Device| must(device.supports(Feature::HostNumaPools)) == Support::Yes;
+        let third = if devices.iter().all(can) {
+            Location::HostNuma(must(devices[0].host_numa_node()).unwrap_or(0))
+        } else {
+            Location::Device(devices[0])
+        };
+        Ok(Self { devices, third, launcher })
+    }
+
+    fn device(&self, index: usize) -> Device {
+        self.devices[index % self.devices.len()]
+    }
+
+    /// A pool that all devices can use.
+    fn pool(&self, location: Location) -> MemPool {
+        let builder = MemPool::builder(location).reuse(ReusePolicy::default()).release_threshold(1 << 30);
+        must(self.devices.iter().fold(builder, |builder, &device| builder.grant(device, Access::ReadWrite)).build())
+    }
+}
+
 struct World<'a> {
-    sim: &'a Sim,
+    machine: &'a Machine<'a>,
     broken: Broken,
     slots: [Mutex<Option<Held>>; SLOTS],
     streams: [Mutex<Stream>; STREAMS],
@@ -196,8 +231,8 @@ struct World<'a> {
 }
 
 /// Runs a program on threads of its own, so that nothing of a thread outlives it.
-pub fn run<'p>(sim: &Sim, program: &'p Program, broken: Broken) {
-    let world = elsewhere(|| World::new(sim, broken));
+pub fn run<'p>(machine: &Machine<'_>, program: &'p Program, broken: Broken) {
+    let world = elsewhere(|| World::new(machine, broken));
     std::thread::scope(|threads| {
         let world = &world;
         let start = |steps: &'p Vec<Step>| threads.spawn(move || world.run_steps(steps));
@@ -215,18 +250,22 @@ fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 }
 
 impl<'a> World<'a> {
-    fn new(sim: &'a Sim, broken: Broken) -> Self {
-        let [first, second] = [sim::device(0), sim::device(1)];
+    fn new(machine: &'a Machine<'a>, broken: Broken) -> Self {
+        let [first, second] = [0, 1].map(|index| machine.device(index));
         let streams = [
             must(Stream::new(first)),
             must(Stream::new(second)),
             must(Stream::builder(first).blocking(true).build()),
             Stream::legacy(first),
         ];
-        let host =
-            MemPool::builder(Location::HostNuma(0)).grant(first, Access::ReadWrite).grant(second, Access::ReadWrite);
-        let pools = [new_pool(first), new_pool(second), must(host.build())];
-        Self { sim, broken, slots: Default::default(), streams: streams.map(Mutex::new), pools: pools.map(Mutex::new) }
+        let pools = [first.into(), second.into(), machine.third].map(|location| machine.pool(location));
+        Self {
+            machine,
+            broken,
+            slots: Default::default(),
+            streams: streams.map(Mutex::new),
+            pools: pools.map(Mutex::new),
+        }
     }
 
     fn stream(&self, index: usize) -> Stream {
@@ -256,7 +295,7 @@ impl<'a> World<'a> {
         let mut current = must(Device::current());
         for step in steps {
             if let Step::Wander { device } = step {
-                current = sim::device(*device);
+                current = self.machine.device(*device);
                 // SAFETY: any ordinal may be given.
                 unsafe { sys::cudaSetDevice(current.ordinal()) };
             }
@@ -268,7 +307,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn step(&self, step: &Step) -> Result<()> {
+    fn step(&self, step: &Step) -> Result<(), Error> {
         match *step {
             Step::Alloc { slot, pool, stream, length, start } => {
                 let (pool, stream) = (self.pool(pool), self.stream(stream));
@@ -299,11 +338,11 @@ impl<'a> World<'a> {
             Step::Join { first, second } => self.stream(second).join(&self.stream(first))?,
             Step::Synchronize { stream } => self.stream(stream).synchronize()?,
             Step::NewStream { stream, device } => {
-                let new = Stream::new(sim::device(device))?;
+                let new = Stream::new(self.machine.device(device))?;
                 *self.streams[stream].lock().unwrap() = new;
             }
             Step::NewPool { pool, device } => {
-                let new = new_pool(sim::device(device));
+                let new = self.machine.pool(self.machine.device(device).into());
                 *self.pools[pool].lock().unwrap() = new;
             }
             Step::Trim { pool, stream } => self.pool(pool).sync_and_trim(&self.stream(stream), 0)?,
@@ -329,7 +368,7 @@ impl<'a> World<'a> {
     }
 
     /// The steps with one buffer.
-    fn step_with(&self, step: &Step, mut held: Held) -> (Held, Result<()>) {
+    fn step_with(&self, step: &Step, mut held: Held) -> (Held, Result<(), Error>) {
         let result = match *step {
             Step::SetStream { stream, .. } if self.broken == Broken::SetStream => {
                 held.buffer = sim::set_stream_unordered(held.buffer, &self.stream(stream));
@@ -342,7 +381,7 @@ impl<'a> World<'a> {
         (held, result)
     }
 
-    fn use_buffer(&self, step: &Step, held: &mut Held) -> Result<()> {
+    fn use_buffer(&self, step: &Step, held: &mut Held) -> Result<(), Error> {
         let length = held.buffer.len();
         match *step {
             Step::Fill { from, value, .. } => {
@@ -361,7 +400,7 @@ impl<'a> World<'a> {
                 // The way of foreign code to use the buffer's stream: nothing to order, but the thread is checked.
                 held.buffer.with_stream(&stream, |pointer| {
                     // SAFETY: the buffer has this many elements, on its stream.
-                    unsafe { self.sim.launch_fill(&stream, pointer, length, value) }
+                    unsafe { self.machine.launcher.fill(&stream, pointer, length, value) }
                 })?;
                 held.model.fill(Some(value));
             }
@@ -369,7 +408,7 @@ impl<'a> World<'a> {
                 let stream = self.stream(stream);
                 let pointer = held.buffer.as_mut_ptr();
                 // SAFETY: the buffer has this many elements, and was brought to the stream.
-                let launch = |pointer| unsafe { self.sim.launch_fill(&stream, pointer, length, value) };
+                let launch = |pointer| unsafe { self.machine.launcher.fill(&stream, pointer, length, value) };
                 if self.broken == Broken::VisitBack {
                     stream.join(held.buffer.stream())?;
                     launch(pointer);
@@ -382,7 +421,7 @@ impl<'a> World<'a> {
                 let stream = self.stream(stream);
                 held.buffer.read_with_stream(&stream, |pointer| {
                     // SAFETY: the buffer has this many elements, and was brought to the stream.
-                    unsafe { self.sim.launch_read(&stream, pointer, length) }
+                    unsafe { self.machine.launcher.read(&stream, pointer, length) }
                 })?;
             }
             Step::Check { .. } => self.check(held)?,
@@ -395,7 +434,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn check(&self, held: &Held) -> Result<()> {
+    fn check(&self, held: &Held) -> Result<(), Error> {
         let found = held.buffer.to_vec()?;
         if self.broken == Broken::Nothing {
             held.check(&found);
@@ -403,7 +442,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn copy(&self, from: usize, to: usize) -> Result<()> {
+    fn copy(&self, from: usize, to: usize) -> Result<(), Error> {
         let (source, Some(mut target)) = self.two([from, to]) else { return Ok(()) };
         let (Some(source), Some(target)) = (&*source, &mut *target) else { return Ok(()) };
         let length = source.buffer.len().min(target.buffer.len());
@@ -422,7 +461,7 @@ impl<'a> World<'a> {
     }
 
     /// Lends host memory to copies of two buffers, and a host function borrows a counter.
-    fn scope(&self, stream: &Stream, slots: [usize; 2], value: u32) -> Result<()> {
+    fn scope(&self, stream: &Stream, slots: [usize; 2], value: u32) -> Result<(), Error> {
         let (mut first, mut second) = self.two(slots);
         let first = first.as_mut();
         let second = second.as_mut().and_then(|second| second.as_mut());
@@ -464,13 +503,7 @@ impl<'a> World<'a> {
             }
             *held = None;
         }
+        // What was freed elsewhere, and what replaced pools held, is not of these.
+        assert_unused(self.pools.iter().map(|pool| pool.lock().unwrap().clone()).collect::<Vec<_>>().iter());
     }
-}
-
-fn new_pool(device: Device) -> MemPool {
-    let mut builder = MemPool::builder(device).reuse(ReusePolicy::default());
-    for ordinal in (0..DEVICES).filter(|&ordinal| sim::device(ordinal) != device) {
-        builder = builder.grant(sim::device(ordinal), Access::ReadWrite);
-    }
-    must(builder.build())
 }

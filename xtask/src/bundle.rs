@@ -19,6 +19,7 @@ const TESTS: &[&str] = &[
     "safe_lacks",
     "safe_random",
     "safe_surface",
+    "safe_waits",
     "host",
     "cache",
     "resource",

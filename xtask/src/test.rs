@@ -17,7 +17,7 @@ pub enum Part {
     /// The checked-in bindings are what the generator makes, for x86-64 and for 64-bit Arm.
     Bindings,
     /// Against the bindings of every supported CUDA version the crates compile without a warning, and what hides the
-    /// differences between the versions does so.
+    /// differences between the versions does so; against some, the safe layer's tests pass.
     Versions,
     /// The test suites, in every link kind.
     Suites,
@@ -62,12 +62,21 @@ fn style() -> Result<()> {
     cargo::run(cargo::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
+/// The bindings that the safe layer's tests run with: the first and the last, and where what it uses has changed.
+const TESTED: &[(u32, u32)] = &[(11, 8), (12, 2), (12, 9), (13, 0), (13, 5)];
+
 fn versions() -> Result<()> {
     for cuda in wheels::SUPPORTED {
         let mut check = cargo::cargo(&["clippy", "--package", "cuda-mempool-sys", "--package", "cuda-mempool"]);
         check.args(["--", "--deny", "warnings"]);
-        let mut test = cargo::cargo(&["test", "--package", "cuda-mempool-sys", "--lib"]);
-        for command in [&mut check, &mut test] {
+        let mut commands = vec![check, cargo::cargo(&["test", "--package", "cuda-mempool-sys", "--lib"])];
+        if TESTED.contains(&(cuda.major, cuda.minor)) {
+            let mut layer = cargo::cargo(&["test", "--package", "cuda-mempool", "--package", "cuda-mempool-tests"]);
+            layer.args(["--lib", "--test", "safe_surface", "--test", "safe_faults", "--test", "safe_lacks"]);
+            sim::apply(&mut layer)?;
+            commands.push(layer);
+        }
+        for command in &mut commands {
             Link::Dlopen.apply(command)?;
             cargo::run(command.env("CUDA_MEMPOOL_CUDA_VERSION", format!("{}.{}", cuda.major, cuda.minor)))?;
         }
@@ -80,6 +89,7 @@ fn suites() -> Result<()> {
         cuda.root()?;
     }
     wheels::nvcc()?;
+    wheels::rmm()?;
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;

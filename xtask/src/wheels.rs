@@ -40,6 +40,13 @@ pub const SUPPORTED: &[Cuda] = &[
     version(13, 5, "13.5.37", "13.5.37"),
 ];
 
+/// The headers of RAPIDS RMM, below `rmm/include`: of a version that has its class as the guide uses it.
+pub fn rmm() -> Result<PathBuf> {
+    let headers = r"(?:nvidia/)?[^/]+/(include/.*)";
+    let packages = ["librmm-cu12==25.8.0", "rapids-logger==0.1.19", "nvidia-cuda-cccl-cu12==12.9.27"];
+    unpacked("rmm", &packages.map(|package| (package, headers)))
+}
+
 /// The libclang that bindgen runs on, exact for the same reason.
 const LIBCLANG: &str = "libclang==18.1.1";
 

@@ -13,8 +13,8 @@ fn main() -> Result<()> {
     let device = Device::new(0)?;
     let stream = Stream::new(device)?;
 
-    // Kernels reach the memory because access is granted; copies would not need that.
-    let pinned = NumaAllocator::builder().near(device).grant([device]).build()?;
+    // An allocator near a device gives it access, so its kernels reach the memory.
+    let pinned = NumaAllocator::builder().near(device).build()?;
     let mut rows: HashMap<String, Row, _, _> = HashMap::with_hasher_in(DefaultHashBuilder::default(), pinned.clone());
     for (number, name) in ["north", "east", "south", "west"].into_iter().enumerate() {
         rows.insert(name.to_owned(), [number as u32 + 1; 1024]);

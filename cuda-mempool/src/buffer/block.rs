@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::cache::{Store, Ticket};
 use crate::error::call;
 use crate::resource::DeviceMemoryResource;
-use crate::{teardown, Error, Result, Stream};
+use crate::{teardown, Error, ErrorKind, Result, Stream};
 
 /// Memory with the stream that all work on it is ordered on. To drop it is to leak it: it must be given back.
 #[derive(Debug)]
@@ -100,11 +100,22 @@ impl Block {
 }
 
 impl Lent {
+    /// A resource may be anybody's code, and Drop does not panic.
+    ///
     /// # Safety
     /// `base` must have been lent, and not be used nor given back again.
     unsafe fn give_back(&self, base: NonNull<c_void>, stream: &Stream) -> Result<()> {
-        // SAFETY: it was asked for with these numbers.
-        unsafe { self.resource.deallocate_async_aligned(base, self.bytes, self.alignment, stream) }
+        let mut answer = Ok(());
+        let contained = teardown::contain(|| {
+            // SAFETY: it was asked for with these numbers.
+            answer = unsafe { self.resource.deallocate_async_aligned(base, self.bytes, self.alignment, stream) };
+        });
+        match contained {
+            Ok(()) => answer,
+            Err(teardown::Panicked) => {
+                Err(Error::refused(ErrorKind::Other, FREE, "the memory resource panicked when it got memory back"))
+            }
+        }
     }
 }
 

@@ -360,8 +360,8 @@ fn bracket<R>(home: &Stream, worker: &Stream, work: impl FnOnce() -> Result<R>) 
     }
 
     // Before anything is enqueued: without a way back there must be none forth.
-    drop(home.enter("cudaEventRecord")?);
-    order(home, worker)?;
+    drop(home.enter("cudaEventRecord").map_err(Error::before_work)?);
+    order(home, worker).map_err(Error::before_work)?;
     let on_panic = BackOnPanic { home, worker };
     let result = work();
     let back = on_panic.back();
@@ -386,10 +386,12 @@ unsafe fn enqueue_copy<T>(target: *mut T, source: *const T, length: usize, strea
     if bytes == 0 {
         return Ok(());
     }
-    let _current = stream.enter("cudaMemcpyAsync")?;
+    let _current = stream.enter("cudaMemcpyAsync").map_err(Error::before_work)?;
     if host == Host::Involved {
         // The graph would use the memory when it is launched, long after the borrow.
-        stream.refuse_capture("cudaMemcpyAsync", "a copy with borrowed host memory cannot be captured into a graph")?;
+        stream
+            .refuse_capture("cudaMemcpyAsync", "a copy with borrowed host memory cannot be captured into a graph")
+            .map_err(Error::before_work)?;
     }
     // The kind is left to the runtime, which knows every pointer: memory of a pool may be on the host too.
     // SAFETY: the caller's promise.

@@ -6,7 +6,7 @@
 //! - Memory allocated then belongs to the graph. So an allocation on a stream that is being captured is refused with
 //!   [`ErrorKind::Capture`](crate::ErrorKind::Capture). Allocate before, and capture what uses it.
 //! - A copy with host memory would use that memory at each launch, long after the borrow: refused too, and so are
-//!   closures as host functions.
+//!   closures as host functions, and scopes, which could not wait.
 //! - To drop a buffer then fails on the device's side: the memory is leaked and the
 //!   [hook](crate::on_drop_error) told. Drop after the capture has ended.
 //!

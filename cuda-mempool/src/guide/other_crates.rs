@@ -92,7 +92,8 @@
 //!
 //! let mut local = 0_u8;
 //! let pointer = std::ptr::from_mut(&mut local);
-//! let raw = RawDeviceBuffer { pointer, length: 1, base: pointer.cast(), stream: Stream::new(device)?, home: Home::RUNTIME };
+//! let (base, stream, home) = (pointer.cast(), Stream::new(device)?, Home::RUNTIME);
+//! let raw = RawDeviceBuffer { pointer, length: 1, base, stream, home };
 //! // SAFETY: for the example's sake this is wrong: it is no memory that CUDA can free. CUDA refuses to.
 //! drop(unsafe { DeviceBuffer::from_raw(raw) });
 //! assert_eq!(LEAKS.load(Ordering::Relaxed), 1);

@@ -28,7 +28,7 @@ pub struct NumaAllocatorBuilder {
 #[derive(Debug, Clone, Copy)]
 enum Place {
     At(Location),
-    Near(Device),
+    Near { device: Device, granted: bool },
 }
 
 impl NumaAllocatorBuilder {
@@ -36,26 +36,34 @@ impl NumaAllocatorBuilder {
         Self { place: None, grants: Vec::new(), chunk: DEFAULT_CHUNK, cap: usize::MAX }
     }
 
-    /// Memory of this NUMA node. Needs a driver for CUDA 12.2.
+    /// Memory of this NUMA node, without access for any device but those [granted](Self::grant). Needs a driver for
+    /// CUDA 12.2.
     pub fn node(self, node: u32) -> Self {
         self.location(Location::HostNuma(node))
     }
 
-    /// Memory of the NUMA node nearest to a device.
+    /// Memory of the NUMA node nearest to a device, which is given access: what is near it is there to be copied to it,
+    /// and without access [copies are slow](crate::host#access).
     pub fn near(mut self, device: impl Borrow<Device>) -> Self {
-        self.place = Some(Place::Near(*device.borrow()));
+        self.place = Some(Place::Near { device: *device.borrow(), granted: true });
+        self
+    }
+
+    /// As [`near`](Self::near), without access for the device.
+    pub fn near_without_access(mut self, device: impl Borrow<Device>) -> Self {
+        self.place = Some(Place::Near { device: *device.borrow(), granted: false });
         self
     }
 
     /// Memory of [`Location::Host`], which is wherever the system puts it and needs a driver for CUDA 13.0, or of a
-    /// [`Location::HostNuma`].
+    /// [`Location::HostNuma`]. No device has access but those [granted](Self::grant).
     pub fn location(mut self, location: Location) -> Self {
         self.place = Some(Place::At(location));
         self
     }
 
-    /// Gives devices access, so that their kernels read and write the memory. Copies need no access; everything else on
-    /// a device does.
+    /// Gives devices access, besides the one that the memory is [near](Self::near): their copies are fast then, and
+    /// their kernels can read and write the memory. May be called several times.
     pub fn grant<D: Borrow<Device>>(mut self, devices: impl IntoIterator<Item = D>) -> Self {
         self.grants.extend(devices.into_iter().map(|device| *device.borrow()));
         self
@@ -76,8 +84,8 @@ impl NumaAllocatorBuilder {
         self
     }
 
-    /// Makes the allocator. Its calls go to a stream of its own, on the device that it is [near](Self::near), else on
-    /// the current device.
+    /// Makes the allocator. Its calls go to a stream of its own, on the device that it is near, else on the current
+    /// device.
     ///
     /// # Errors
     /// - [`ErrorKind::Unsupported`], where [`Error::missing`] says what is missing: the node (with those there are),
@@ -91,10 +99,12 @@ impl NumaAllocatorBuilder {
         if self.chunk == 0 || self.chunk > chunk::MAX_LEN {
             return Err(invalid(format!("a chunk of {} bytes is not between 1 and {}", self.chunk, chunk::MAX_LEN)));
         }
-        let (location, device) = match self.place {
+        let (location, device, near) = match self.place {
             None => return Err(invalid("choose a node, a device to be near, or a location".into())),
-            Some(Place::At(location)) => (location, Device::current()?),
-            Some(Place::Near(device)) => (Location::HostNuma(node_near(device)?), device),
+            Some(Place::At(location)) => (location, Device::current()?, None),
+            Some(Place::Near { device, granted }) => {
+                (Location::HostNuma(node_near(device)?), device, granted.then_some(device))
+            }
         };
         match location {
             Location::Host => {}
@@ -103,7 +113,8 @@ impl NumaAllocatorBuilder {
         }
         // Freed memory stays warm: what the pool keeps is for this allocator alone, which trims it when told to.
         let pool = MemPool::builder(location).release_threshold(u64::MAX);
-        let pool = self.grants.iter().fold(pool, |pool, &device| pool.grant(device, Access::ReadWrite)).build();
+        let granted = near.into_iter().chain(self.grants);
+        let pool = granted.fold(pool, |pool, device| pool.grant(device, Access::ReadWrite)).build();
         let pool = pool.map_err(|error| match (location, error.kind(), error.function()) {
             (Location::HostNuma(node), ErrorKind::InvalidValue, FUNCTION) => no_such_node(node, None),
             _ => error,

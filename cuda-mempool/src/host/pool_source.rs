@@ -11,7 +11,7 @@ use crate::{teardown, DeviceBuffer, Error, ErrorKind, MemPool, Result, Stream};
 /// What a pool gets from the system is a multiple of this many bytes (as measured).
 const STEP: usize = 32 << 20;
 
-/// More threads do not get memory faster (as measured, with 16 CPUs).
+/// More have not been measured to get memory faster.
 const MAX_THREADS: usize = 16;
 
 /// A pool of host memory, with the stream that its memory is allocated and freed on.

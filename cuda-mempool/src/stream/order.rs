@@ -1,6 +1,8 @@
 //! One stream after another, and the end of everything on a stream.
 
 use std::cell::RefCell;
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 use cuda_mempool_sys as sys;
 use sys::{cudaEvent_t, cudaStreamCaptureMode};
@@ -25,69 +27,58 @@ pub(crate) fn order(before: &Stream, after: &Stream) -> Result<()> {
 }
 
 fn order_distinct(before: &Stream, after: &Stream) -> Result<()> {
-    let _usable = after.enter("cudaStreamWaitEvent")?;
     if before.is_elsewhere() {
+        let _usable = after.enter("cudaStreamWaitEvent")?;
         return before.device().synchronize();
     }
-    let event = OrderingEvent::take(before.device())?;
-    if before.may_be_capturing() {
-        after.mark_capturable();
+    with_event(before.device(), |event| {
+        let _recording = before.enter("cudaEventRecord")?;
+        if before.may_be_capturing() {
+            after.mark_capturable();
+        }
+        // SAFETY: both handles are alive.
+        unsafe { call!(cudaEventRecord(event, before.raw())) }?;
+        let _waiting = after.enter("cudaStreamWaitEvent")?;
+        // SAFETY: both handles are alive.
+        unsafe { call!(cudaStreamWaitEvent(after.raw(), event, sys::cudaEventWaitDefault)) }
+    })
+}
+
+/// Lends this thread's event of `device` to `work`, which must not run code of the user's between recording it and
+/// waiting for it: that may do the same.
+#[inline]
+fn with_event(device: Device, work: impl FnOnce(cudaEvent_t) -> Result<()>) -> Result<()> {
+    let index = device.ordinal() as usize;
+    let kept = EVENTS.try_with(|events| events.borrow().get(index).and_then(|event| event.as_ref().map(|it| it.raw)));
+    if let Ok(Some(raw)) = kept {
+        return work(raw);
     }
-    let answer = event.record(before).and_then(|()| event.wait(after));
-    event.put_back();
-    answer
+    let event = OrderingEvent::create(device)?;
+    let raw = event.raw;
+    // Where the thread ends and its events are gone, this one goes after its use.
+    let mut kept_for_now = Some(event);
+    let _ = EVENTS.try_with(|events| {
+        let mut events = events.borrow_mut();
+        if events.len() <= index {
+            events.resize_with(index + 1, || None);
+        }
+        std::mem::swap(&mut events[index], &mut kept_for_now);
+    });
+    work(raw)
 }
 
 struct OrderingEvent {
     raw: cudaEvent_t,
-    device: Device,
 }
 
 impl OrderingEvent {
-    /// Out of the cache, so that whatever runs meanwhile on this thread (a hook) cannot record it.
-    fn take(device: Device) -> Result<Self> {
-        let cached = EVENTS
-            .try_with(|events| events.borrow_mut().get_mut(device.ordinal() as usize).and_then(Option::take))
-            .ok()
-            .flatten();
-        match cached {
-            Some(event) => Ok(event),
-            None => Self::create(device),
-        }
-    }
-
     #[cold]
     fn create(device: Device) -> Result<Self> {
         let _current = CurrentDevice::set(device)?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the out pointer is valid.
         unsafe { call!(cudaEventCreateWithFlags(&mut raw, sys::cudaEventDisableTiming)) }?;
-        Ok(Self { raw, device })
-    }
-
-    /// Into the cache, or destroyed where that cannot be.
-    fn put_back(self) {
-        let index = self.device.ordinal() as usize;
-        let mut event = Some(self);
-        let _ = EVENTS.try_with(|events| {
-            let mut events = events.borrow_mut();
-            if events.len() <= index {
-                events.resize_with(index + 1, || None);
-            }
-            std::mem::swap(&mut events[index], &mut event);
-        });
-    }
-
-    fn record(&self, stream: &Stream) -> Result<()> {
-        let _current = stream.enter("cudaEventRecord")?;
-        // SAFETY: both handles are alive.
-        unsafe { call!(cudaEventRecord(self.raw, stream.raw())) }
-    }
-
-    fn wait(&self, stream: &Stream) -> Result<()> {
-        let _current = stream.enter("cudaStreamWaitEvent")?;
-        // SAFETY: both handles are alive.
-        unsafe { call!(cudaStreamWaitEvent(stream.raw(), self.raw, sys::cudaEventWaitDefault)) }
+        Ok(Self { raw })
     }
 }
 
@@ -98,8 +89,9 @@ impl Drop for OrderingEvent {
     }
 }
 
-/// Returns only when nothing that was enqueued on `stream` can run any more: borrowed memory is free after it. Not to be
-/// called where nothing was enqueued: then there is nothing to wait for, at any price.
+/// Returns only when no copy that was enqueued on `stream` can run any more: the memory it borrows is free after it. (Of
+/// a host function that is only so when no error is returned.) Not to be called where nothing was enqueued: then there is
+/// nothing to wait for, at any price.
 ///
 /// An error says that something went wrong, not that something may still run. When the end cannot be had at all, the
 /// process is aborted: to return would be to let the device write to memory that is used again.
@@ -117,7 +109,7 @@ pub(crate) fn settle(stream: &Stream) -> Result<()> {
 fn settle_after(stream: &Stream, error: Error) -> Result<()> {
     // A capture in global mode on another thread forbids waiting, unless this thread is in relaxed mode.
     let _relaxed = RelaxedCapture::enter();
-    let last = match stream.synchronize().or_else(|_| stream.device().synchronize()) {
+    let last = match past_captures(|| stream.synchronize()).or_else(|_| stream.device().synchronize()) {
         Ok(()) => return Err(error),
         Err(last) => last,
     };
@@ -130,8 +122,27 @@ fn settle_after(stream: &Stream, error: Error) -> Result<()> {
             std::thread::park();
         },
         _ => {
-            eprintln!("cuda-mempool: cannot wait for work that uses borrowed memory, so the process must end: {last}");
+            // Not `eprintln!`: it panics where nobody reads, and a panic would end the borrow.
+            let _ = writeln!(
+                std::io::stderr(),
+                "cuda-mempool: cannot wait for work that uses borrowed memory, so the process must end: {last}"
+            );
             std::process::abort();
+        }
+    }
+}
+
+/// Tries again for as long as a capture that other code has begun may stand in the way: the legacy stream cannot be
+/// waited for while a stream is captured that synchronises with it.
+fn past_captures(wait: impl Fn() -> Result<()>) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let start = Instant::now();
+    loop {
+        match wait() {
+            Err(error) if error.kind() == ErrorKind::Capture && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            answer => return answer,
         }
     }
 }

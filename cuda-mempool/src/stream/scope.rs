@@ -2,9 +2,11 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
 
+use super::running::Running;
 use super::settle;
 use crate::{teardown, DeviceSlice, DeviceSliceMut, Result, Stream};
 
@@ -13,6 +15,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     stream: &'env Stream,
     /// Whether something may have been enqueued that uses what was lent.
     lent: AtomicBool,
+    /// Its host functions, if it has any.
+    host_fns: OnceLock<Arc<Running>>,
     /// Invariant in `'scope`: it must be neither grown nor shrunk.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -50,7 +54,9 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// The error of `work`, else what the wait answers. In both cases nothing of the scope runs any more.
+    /// [`ErrorKind::Capture`](crate::ErrorKind::Capture) on a stream that is being captured and
+    /// [`ErrorKind::WrongThread`](crate::ErrorKind::WrongThread), both before `work` is run. The error of `work`, else
+    /// what the wait answers: then nothing of the scope runs any more.
     ///
     /// # Aborts
     /// The process, when the runtime refuses to wait by any means although the device's context is intact: the memory
@@ -69,7 +75,17 @@ impl Stream {
             }
         }
 
-        let scope = Scope { stream: self, lent: AtomicBool::new(false), scope: PhantomData, env: PhantomData };
+        {
+            let _current = self.enter("cudaStreamSynchronize")?;
+            self.refuse_capture("cudaStreamSynchronize", "a stream that is being captured cannot be waited for")?;
+        }
+        let scope = Scope {
+            stream: self,
+            lent: AtomicBool::new(false),
+            host_fns: OnceLock::new(),
+            scope: PhantomData,
+            env: PhantomData,
+        };
         let on_panic = EndOnPanic(&scope);
         let result = work(&scope);
         std::mem::forget(on_panic);
@@ -124,8 +140,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// As [`Stream::launch_host_fn`].
     #[doc(alias = "cudaLaunchHostFunc")]
     pub fn launch_host_fn<F: FnOnce() + Send + 'scope>(&'scope self, function: F) -> Result<()> {
-        // SAFETY: what it borrows lives for 'scope, and the scope settles this stream before that ends.
-        self.lend(unsafe { self.stream.launch_host_fn_unchecked(function) })
+        let host_fns = Arc::clone(self.host_fns.get_or_init(Arc::default));
+        // SAFETY: what it borrows lives for 'scope, and it neither runs nor begins to when the scope is over.
+        self.lend(unsafe { self.stream.launch_host_fn_unchecked(move || host_fns.run(function)) })
     }
 
     /// Notes what an attempt to enqueue came to.
@@ -137,12 +154,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     fn end(&self) -> Result<()> {
-        if self.lent.load(Ordering::Relaxed) {
-            settle(self.stream)
-        } else if teardown::forked() {
-            Ok(())
-        } else {
-            self.stream.synchronize()
+        if teardown::forked() {
+            return Ok(());
         }
+        if !self.lent.load(Ordering::Relaxed) {
+            return self.stream.synchronize();
+        }
+        let settled = settle(self.stream);
+        if let Some(host_fns) = self.host_fns.get() {
+            host_fns.end();
+        }
+        settled
     }
 }

@@ -12,6 +12,8 @@ table=$(mktemp)
 failed=0
 for kind in dlopen dylib static; do
     for program in "$kind"/example/* "$kind"/bin/* "$kind"/c/* "$kind"/test/*; do
+        # Another program starts this one.
+        case "$program" in */ipc_importer) continue ;; esac
         echo "== $program"
         start=$(date +%s)
         output=$(timeout 300 "$program" 2>&1)

@@ -361,13 +361,20 @@ impl<S: Side> Core<S> {
         let Some(signals) = self.signals() else { return Ok(()) };
         signals.wait(stream, S::AWAITED, slot, value)?;
         state.remember(stream);
-        let index = slot as usize;
+        self.note_wait(state, Turn { slot, generation: value });
+        Ok(())
+    }
+
+    /// Remembers that something waits for the word of a slot, since now or since it was noted first.
+    pub(super) fn note_wait(&self, state: &mut State<S>, turn: Turn) {
+        let index = turn.slot as usize;
         if state.waits.len() <= index {
             state.waits.resize(index + 1, None);
         }
-        state.waits[index] = Some(Wait { value, since: Instant::now() });
-        self.waker.wake_if_asleep();
-        Ok(())
+        if state.waits[index].map_or(true, |wait| wait.value != turn.generation) {
+            state.waits[index] = Some(Wait { value: turn.generation, since: Instant::now() });
+            self.waker.wake_if_asleep();
+        }
     }
 
     /// Has the stream write the word of this end.
@@ -510,7 +517,7 @@ impl<S: Side> Drop for Guard<'_, S> {
 
 /// Keeps an end of a session open. It is closed when the last is dropped.
 pub(super) struct Handle<S: Side> {
-    core: Arc<Core<S>>,
+    pub(super) core: Arc<Core<S>>,
     keeper: Option<JoinHandle<()>>,
 }
 

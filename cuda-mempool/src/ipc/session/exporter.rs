@@ -12,7 +12,8 @@ use bytemuck::Pod;
 use super::book::{unmapped, ExporterBook, ImporterSaid};
 use super::core::{After, Core, Handle, Side, State, Why};
 use super::frame::{Body, Farewell, Fresh, Hello, Lend, Place, Turn};
-use super::lease::{Lease, Loan};
+use super::lease::sealed::{Loan, SessionId};
+use super::lease::Lease;
 use super::nonce::Nonce;
 use super::origin::PoolNumber;
 use super::page::{Page, Word, SLOTS};
@@ -356,6 +357,10 @@ impl Side for ExporterSide {
 }
 
 impl Core<ExporterSide> {
+    pub(super) fn id(&self) -> SessionId {
+        SessionId(std::ptr::from_ref(self) as usize)
+    }
+
     /// Hands over the buffer of a slot. `fresh` tells how to map it, if that is needed.
     pub(super) fn lend(
         &self,
@@ -393,6 +398,9 @@ impl Core<ExporterSide> {
 
     /// Takes a buffer back in the order of its stream, if the importer has returned it and the host may go on.
     pub(super) fn take_back(&self, state: &mut State<ExporterSide>, stream: &Stream, turn: Turn) -> Result<()> {
+        if state.is_abandoned(turn.slot) {
+            return Err(Error::Abandoned);
+        }
         let reached = self.signals().is_some_and(|signals| signals.has(Word::Done, turn.slot, turn.generation));
         if reached {
             return Ok(());
@@ -445,6 +453,7 @@ impl Core<ExporterSide> {
             state.after.push(After::Drop(Box::new(loan)));
         } else {
             state.side.due.push((turn, loan));
+            self.note_wait(state, turn);
             self.waker.wake_if_asleep();
         }
     }

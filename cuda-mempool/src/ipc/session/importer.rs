@@ -121,11 +121,13 @@ impl Importer {
                 return Ok(Answer::Ready(None));
             }
             core.alive(state)?;
-            Ok(match state.side.offers.front() {
-                None => Answer::OnFrame,
-                Some(offer) if !core.may_go_on(offer.turn) => Answer::OnWord,
-                Some(_) => Answer::Ready(state.side.offers.pop_front()),
-            })
+            let Some(turn) = state.side.offers.front().map(|offer| offer.turn) else { return Ok(Answer::OnFrame) };
+            if core.may_go_on(turn) {
+                Ok(Answer::Ready(state.side.offers.pop_front()))
+            } else {
+                core.note_wait(state, turn);
+                Ok(Answer::OnWord)
+            }
         })?;
         offer.map(|offer| self.accept(offer)).transpose()
     }

@@ -4,19 +4,34 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::core::{Answer, Handle};
+use super::core::{Answer, Core, Handle};
 use super::exporter::{deadline_in, ExporterSide};
 use super::frame::Turn;
 use crate::ipc::{Error, ImportedBuffer, Result};
 use crate::{teardown, Stream};
 
-/// What can be lent.
-pub trait Loan: Send + 'static {
-    /// The stream that it belongs to.
-    fn stream(&self) -> &Stream;
+/// What can be lent: a [`SharedBuffer`](super::SharedBuffer), or an [`ImportedBuffer`] that is handed on.
+pub trait Loan: sealed::Loan {}
+
+impl<B: sealed::Loan> Loan for B {}
+
+pub(super) mod sealed {
+    use crate::Stream;
+
+    /// A session, by the address of its core.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct SessionId(pub(in crate::ipc::session) usize);
+
+    pub trait Loan: Send + 'static {
+        /// The stream that it belongs to.
+        fn stream(&self) -> &Stream;
+
+        /// From now on it does not keep this session open: nobody holds it.
+        fn let_close(&mut self, _session: SessionId) {}
+    }
 }
 
-impl<T: Send + 'static> Loan for ImportedBuffer<T> {
+impl<T: Send + 'static> sealed::Loan for ImportedBuffer<T> {
     fn stream(&self) -> &Stream {
         ImportedBuffer::stream(self)
     }
@@ -87,6 +102,7 @@ impl<B: Loan> Lease<B> {
                 return Ok(Answer::OnFrame);
             }
             if state.ended.is_none() && !session.may_go_on(turn) {
+                session.note_wait(state, turn);
                 return Ok(Answer::OnWord);
             }
             session.take_back(state, stream, turn)?;
@@ -115,9 +131,13 @@ impl<B: Loan> Drop for Lease<B> {
             return;
         }
         let (session, turn) = (&self.session, self.turn);
-        let loan: Box<dyn Loan> = match self.passing {
-            true => Box::new(Passing { loan, session: Arc::clone(session), slot: turn.slot }),
-            false => Box::new(loan),
+        let loan: Box<dyn sealed::Loan> = match self.passing {
+            true => Box::new(Passing { loan, core: Arc::clone(&session.core), slot: turn.slot }),
+            false => {
+                let mut loan = Box::new(loan);
+                loan.let_close(session.core.id());
+                loan
+            }
         };
         let mut state = session.lock();
         if state.ended.is_some() {
@@ -133,11 +153,11 @@ impl<B: Loan> Drop for Lease<B> {
 /// A loan whose slot becomes vacant when it is over.
 struct Passing<B> {
     loan: B,
-    session: Arc<Handle<ExporterSide>>,
+    core: Arc<Core<ExporterSide>>,
     slot: u32,
 }
 
-impl<B: Loan> Loan for Passing<B> {
+impl<B: Loan> sealed::Loan for Passing<B> {
     fn stream(&self) -> &Stream {
         self.loan.stream()
     }
@@ -145,7 +165,7 @@ impl<B: Loan> Loan for Passing<B> {
 
 impl<B> Drop for Passing<B> {
     fn drop(&mut self) {
-        let mut state = self.session.lock();
+        let mut state = self.core.lock();
         if state.ended.is_none() {
             state.side.book.retire(self.slot);
         }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::core::Handle;
+use super::core::{Core, Handle};
 use super::exporter::{ExporterSide, Extent};
 use super::frame::{Fresh, Turn};
-use super::lease::Loan;
+use super::lease::sealed::{Loan, SessionId};
 use crate::ipc::{driver, Error, PointerExport, Result};
 use crate::{teardown, DeviceBuffer, DeviceSlice, DeviceSliceMut, MemPool, Stream};
 
@@ -26,7 +26,9 @@ pub struct SharedBuffer<T: Pod + Send> {
 
 /// A session that knows the buffer.
 struct Home {
-    session: Arc<Handle<ExporterSide>>,
+    core: Arc<Core<ExporterSide>>,
+    /// Keeps the session open, as long as somebody here holds the buffer.
+    open: Option<Arc<Handle<ExporterSide>>>,
     slot: u32,
     export: PointerExport,
     /// The size of the allocation, in bytes.
@@ -119,7 +121,7 @@ impl<T: Pod + Send> SharedBuffer<T> {
     /// [`Error::Abandoned`] when that has happened, or what synchronising answers.
     pub fn confirm(&self) -> Result<()> {
         self.stream().synchronize()?;
-        match self.homes.iter().any(|home| home.session.lock().is_abandoned(home.slot)) {
+        match self.homes.iter().any(|home| home.core.lock().is_abandoned(home.slot)) {
             true => Err(Error::Abandoned),
             false => Ok(()),
         }
@@ -137,11 +139,12 @@ impl<T: Pod + Send> SharedBuffer<T> {
 
     /// Hands the buffer over in this session.
     pub(super) fn lend(&mut self, session: &Arc<Handle<ExporterSide>>, pool: &MemPool, tag: u64) -> Result<Turn> {
-        if !self.homes.iter().any(|home| Arc::ptr_eq(&home.session, session)) {
+        let is_this = |home: &&Home| Arc::ptr_eq(&home.core, &session.core);
+        if self.homes.iter().find(is_this).is_none() {
             let home = self.enter(session, pool)?;
             self.homes.push(home);
         }
-        let known = self.homes.iter().find(|home| Arc::ptr_eq(&home.session, session));
+        let known = self.homes.iter().find(is_this);
         let Home { slot, export, range, .. } = known.expect("entered above");
         let extent = Extent { offset: export.offset, bytes: export.bytes, element: size_of::<T>(), tag };
         let fresh = || Fresh { passing: false, range: *range as u64, blob: export.blob };
@@ -162,7 +165,8 @@ impl<T: Pod + Send> SharedBuffer<T> {
         let mut state = session.lock();
         session.alive(&state)?;
         let slot = state.side.book.enter().ok_or(Error::Full)?;
-        Ok(Home { session: Arc::clone(session), slot, export, range })
+        let (core, open) = (Arc::clone(&session.core), Some(Arc::clone(session)));
+        Ok(Home { core, open, slot, export, range })
     }
 }
 
@@ -176,6 +180,10 @@ impl<T: Pod + Send> Loan for SharedBuffer<T> {
     fn stream(&self) -> &Stream {
         self.buffer().stream()
     }
+
+    fn let_close(&mut self, session: SessionId) {
+        self.homes.iter_mut().filter(|home| home.core.id() == session).for_each(|home| home.open = None);
+    }
 }
 
 impl<T: Pod + Send> Drop for SharedBuffer<T> {
@@ -184,9 +192,9 @@ impl<T: Pod + Send> Drop for SharedBuffer<T> {
         if teardown::forked() {
             return;
         }
-        if let Some(Home { session, slot, .. }) = self.homes.pop() {
+        if let Some(Home { core, slot, .. }) = self.homes.pop() {
             let rest = Self { buffer: self.buffer.take(), homes: std::mem::take(&mut self.homes) };
-            session.retire(&mut session.lock(), slot, Box::new(rest));
+            core.retire(&mut core.lock(), slot, Box::new(rest));
         }
     }
 }

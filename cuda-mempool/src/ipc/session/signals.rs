@@ -19,8 +19,9 @@ use crate::{teardown, Device, Error, ErrorKind, Result, Stream};
 /// before it lets a stream go on. Each end decides for itself: the words are the same.
 #[derive(Debug)]
 pub(super) struct Signals {
-    page: Arc<Page>,
+    /// Before the page: it is unregistered before it is unmapped.
     registered: Option<Registered>,
+    page: Arc<Page>,
     refused: AtomicBool,
 }
 
@@ -28,8 +29,15 @@ impl Signals {
     /// `by_host` leaves the stream memory operations unused, also where there are some.
     pub(super) fn new(page: Page, device: Device, by_host: bool) -> Self {
         let usable = !by_host && driver::has_stream_memory_operations();
-        let registered = if usable { Registered::new(&page, device).ok() } else { None };
-        Self { page: Arc::new(page), registered, refused: AtomicBool::new(false) }
+        let register = || match Registered::new(&page, device) {
+            Ok(registered) => Some(registered),
+            Err(error) => {
+                log::warn!("the hosts keep the order of a session: its page cannot be registered: {error}");
+                None
+            }
+        };
+        let registered = if usable { register() } else { None };
+        Self { registered, page: Arc::new(page), refused: AtomicBool::new(false) }
     }
 
     /// Whether streams wait by themselves. If not, the host has to wait until [`has`](Self::has) says yes.
