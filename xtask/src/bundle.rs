@@ -34,7 +34,7 @@ const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
 const SCRIPTS: &[(&str, &str)] =
     &[("run.sh", include_str!("bundle/run.sh")), ("sanitize.sh", include_str!("bundle/sanitize.sh"))];
 
-/// Builds the tests, examples and benches in all three link kinds into `target/bundle`.
+/// Builds the tests and examples in all three link kinds, and what measures, into `target/bundle`.
 pub fn run() -> Result<PathBuf> {
     let folder = crate::target().join("bundle");
     if folder.exists() {
@@ -47,26 +47,15 @@ pub fn run() -> Result<PathBuf> {
         }
         let mut examples = cargo::cargo(&["build", "--release", "--examples"]);
         examples.args(["--package", "cuda-mempool-tests", "--package", "cuda-mempool"]);
-        let mut benches = cargo::cargo(&[
-            "bench",
-            "--no-run",
-            "--package",
-            "cuda-mempool-tests",
-            "--package",
-            "cuda-mempool",
-            "--benches",
-        ]);
-        for command in [&mut examples, &mut benches] {
-            command.args(["--features", "cuda-mempool/allocator-api2"]);
-        }
+        examples.args(["--features", "cuda-mempool/allocator-api2"]);
         let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
-        for command in [&mut tests, &mut examples, &mut benches, &mut with_kernel] {
+        for command in [&mut tests, &mut examples, &mut with_kernel] {
             link.apply(command)?;
             // The C side wants headers where Rust does not, and a device compiler for its kernel.
             command.env("CUDA_HOME", wheels::nvcc()?);
             // A build of its own for each kind: the next one then finds what it needs.
             command.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
-            command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_BENCH_STRIP", "symbols");
+            command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
             for program in cargo::executables(command)?.into_iter().filter(|program| program.kind != "lib") {
                 copy(&program.path, &folder.join(link.name()).join(&program.kind).join(&program.name))?;
             }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
-use serde::{Deserialize, Serialize};
 
 use crate::cargo::{self, Link};
 use crate::sim;
@@ -20,8 +19,7 @@ const ROOM: f64 = 0.03;
 /// How many times more the longer of the two runs does it.
 const TIMES: u64 = 1000;
 
-/// The file that is checked in.
-#[derive(Serialize, Deserialize)]
+/// Counts, and what they depend on.
 struct Counts {
     /// As `rustc --version` says, with the target.
     compiler: String,
@@ -29,6 +27,23 @@ struct Counts {
     instructions: BTreeMap<String, f64>,
 }
 
+impl Counts {
+    fn read() -> Result<Self> {
+        let kept: serde_json::Value = serde_json::from_str(&fs::read_to_string(file())?)?;
+        let compiler = kept["compiler"].as_str().context("the compiler is a text")?.to_owned();
+        let instructions = kept["instructions"].as_object().context("the instructions are a map")?;
+        let number = |count: &serde_json::Value| count.as_f64().context("a count is a number");
+        let instructions = instructions.iter().map(|(path, count)| Ok((path.clone(), number(count)?)));
+        Ok(Self { compiler, instructions: instructions.collect::<Result<_>>()? })
+    }
+
+    fn write(&self) -> Result<()> {
+        let json = serde_json::json!({ "compiler": self.compiler, "instructions": self.instructions });
+        Ok(fs::write(file(), serde_json::to_string_pretty(&json)? + "\n")?)
+    }
+}
+
+/// The file that is checked in.
 fn file() -> PathBuf {
     crate::root().join("benches/hot_paths.json")
 }
@@ -39,7 +54,7 @@ pub fn check() -> Result<()> {
         println!("skipped: instruction counts (install valgrind)");
         return Ok(());
     }
-    let kept: Counts = serde_json::from_str(&fs::read_to_string(file())?).context("benches/hot_paths.json")?;
+    let kept = Counts::read().with_context(|| file().display().to_string())?;
     let now = count()?;
     let judged = now.compiler == kept.compiler;
     let mut grown = Vec::new();
@@ -67,7 +82,7 @@ pub fn renew() -> Result<()> {
     for (path, instructions) in &counts.instructions {
         println!("{path}: {instructions:.1} instructions");
     }
-    Ok(fs::write(file(), serde_json::to_string_pretty(&counts)? + "\n")?)
+    counts.write()
 }
 
 fn has_valgrind() -> bool {

@@ -56,6 +56,7 @@ fn style() -> Result<()> {
     docs::run(true)?;
     header::run(true)?;
     cargo::run(&mut cargo::cargo(&["fmt", "--all", "--check"]))?;
+    cargo::run(&mut cargo::cargo(&["fmt", "--manifest-path", "bench-peers/Cargo.toml", "--check"]))?;
     let mut clippy = cargo::cargo(&["clippy", "--workspace", "--all-targets", "--features", "xtask/generators"]);
     cargo::run(clippy.args(["--", "--deny", "warnings"]))?;
     cargo::run(cargo::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))

@@ -52,6 +52,8 @@ fn own(folder: &Path) -> Result<()> {
 fn bench(name: &str, link: Link) -> Result<PathBuf> {
     let mut build = cargo::cargo(&["bench", "--no-run", "--package", "cuda-mempool-tests", "--bench", name]);
     link.apply(&mut build)?;
+    // As the bundle has it, so that one finds what the other has built.
+    build.env("CUDA_HOME", wheels::nvcc()?);
     build.env("CARGO_TARGET_DIR", crate::target().join("bundle-build").join(link.name()));
     build.env("CARGO_PROFILE_BENCH_STRIP", "symbols");
     let built = cargo::executables(&mut build)?.into_iter().find(|program| program.name == name);

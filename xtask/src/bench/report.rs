@@ -1,0 +1,37 @@
+//! The results of the comparison, written up and drawn.
+
+mod document;
+mod figures;
+mod merge;
+mod plot;
+#[path = "../../../benches/report/results.rs"]
+mod results;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use results::Report;
+
+/// Makes docs/benchmarks.* of the results of one run's programs.
+pub fn make(files: &[PathBuf]) -> Result<()> {
+    let reports: Result<Vec<Report>> = files.iter().map(|file| read(file)).collect();
+    let report = merge::merge(reports?)?;
+
+    let simulated = report.machine.get("simulated").is_some_and(|simulated| simulated == "true");
+    // What was measured on the simulated runtime shows the form, and is no result.
+    let folder = if simulated { crate::target().join("bench/simulated") } else { crate::root().join("docs") };
+    fs::create_dir_all(&folder)?;
+    let plots = plot::draw(&report, &folder.join("benchmarks"))?;
+    let document = folder.join("benchmarks.md");
+    fs::write(&document, document::write(&report, &plots))?;
+    fs::write(folder.join("benchmarks.json"), serde_json::to_string_pretty(&report)? + "\n")?;
+    println!("{}", document.display());
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Report> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| file.display().to_string())
+}
