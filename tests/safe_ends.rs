@@ -32,7 +32,7 @@ use cuda_mempool::{
     on_drop_error, sys, Access, Device, DeviceBuffer, Error, ErrorKind, Event, Location, MemPool, Stream,
 };
 use launcher::Launcher;
-use sim::{device, must};
+use sim::{device, must, Live};
 use suite::{assert_unused, in_child, Outcome};
 
 fn stream_and_pool() -> (Stream, MemPool) {
@@ -58,6 +58,54 @@ fn handles_can_be_dropped_in_any_order() -> Outcome {
         }
         watch.assert_gone();
     }
+    Ok(())
+}
+
+/// Drivers crash when a pool is destroyed whose memory is not all back.
+fn a_pool_ends_when_its_memory_is_back() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let (stream, pool) = stream_and_pool();
+    let destroyed = || sim.calls("cudaMemPoolDestroy");
+    let buffer = must(pool.alloc_zeroed::<u8>(&stream, 100));
+    drop(pool.clone());
+    must(pool.close().map_err(|(_, error)| error));
+    must(device(0).synchronize());
+    assert_eq!(must(buffer.to_vec()), [0; 100], "the memory stays");
+    assert_eq!(destroyed(), 0, "a buffer is alive");
+    drop(buffer);
+    drop(must(MemPool::builder(device(0)).build()));
+    assert_eq!(destroyed(), 1, "nobody has waited for the free: only the new pool, of which there is nothing");
+    must(stream.synchronize());
+    drop(must(MemPool::builder(device(0)).build()));
+    assert_eq!(destroyed(), 3, "the next pool finds that it is over");
+    drop(stream);
+    assert_eq!(sim.new_live(), Live::default());
+    Ok(())
+}
+
+fn the_default_pool_takes_the_place_of_one_that_is_dropped() -> Outcome {
+    let watch = suite::watch(1)?;
+    let (stream, pool) = stream_and_pool();
+    must(MemPool::set_current_for(device(0), &pool));
+    let buffer = must(pool.alloc::<u8>(&stream, 100));
+    drop(pool);
+    assert_eq!(must(MemPool::current_for(device(0))), must(MemPool::default_for(device(0))));
+    drop((buffer, stream));
+    watch.assert_gone();
+    Ok(())
+}
+
+/// Else dropping a pool would lose memory until somebody waits.
+fn memory_of_dropped_pools_is_there_when_it_is_needed() -> Outcome {
+    let watch = suite::watch(1)?;
+    let (stream, pool) = stream_and_pool();
+    let most = must(device(0).memory()).free / 4 * 3;
+    drop(must(pool.alloc::<u8>(&stream, most)));
+    drop(pool);
+    let pool = must(MemPool::builder(device(0)).build());
+    drop(must(pool.alloc::<u8>(&stream, most)));
+    drop((pool, stream));
+    watch.assert_gone();
     Ok(())
 }
 
@@ -426,6 +474,9 @@ fn an_unloading_runtime_is_success() -> Outcome {
 suite! {
     tests: [
         handles_can_be_dropped_in_any_order,
+        a_pool_ends_when_its_memory_is_back,
+        the_default_pool_takes_the_place_of_one_that_is_dropped,
+        memory_of_dropped_pools_is_there_when_it_is_needed,
         many_buffers_dropped_leave_nothing_in_use,
         dropping_does_not_depend_on_the_current_device,
         a_per_thread_buffer_dropped_elsewhere_waits_for_its_stream,

@@ -8,7 +8,7 @@ use sys::{cudaDeviceAttr, cudaError_t};
 
 use crate::current::CurrentDevice;
 use crate::error::call;
-use crate::{Error, ErrorKind, Result};
+use crate::{pool, Error, ErrorKind, Result};
 
 /// One GPU, by its ordinal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -183,7 +183,8 @@ impl Device {
         Ok((least, greatest))
     }
 
-    /// Waits until all streams of this device have done their work.
+    /// Waits until all streams of this device have done their work. Pools that were dropped while their memory was in use
+    /// are destroyed now, if it is back.
     ///
     /// # Errors
     /// What went wrong on the device before, or [`ErrorKind::Capture`] while a capture is going on.
@@ -191,7 +192,9 @@ impl Device {
     pub fn synchronize(self) -> Result<()> {
         let _current = CurrentDevice::set(self)?;
         // SAFETY: takes nothing.
-        unsafe { call!(cudaDeviceSynchronize()) }
+        unsafe { call!(cudaDeviceSynchronize()) }?;
+        pool::sweep();
+        Ok(())
     }
 }
 

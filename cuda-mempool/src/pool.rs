@@ -6,6 +6,7 @@ mod builder;
 mod location;
 mod places;
 mod registry;
+mod retired;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -25,11 +26,17 @@ pub use access::Access;
 pub use attributes::{PoolUsage, ReusePolicy};
 pub use builder::{HandleTypes, MemPoolBuilder};
 pub use location::Location;
+pub(crate) use retired::sweep;
 
 /// A pool of memory, from which [`DeviceBuffer`]s are allocated in the order of a stream.
 ///
-/// A handle: clones are the same pool, and a pool made here is destroyed with the last of them. Buffers may outlive it.
-/// The default pools are never destroyed.
+/// A handle: clones are the same pool, and a pool made here ends with the last of them. The default pools never end.
+///
+/// Buffers may outlive their pool. CUDA lets a pool be destroyed then, too, but drivers were seen to crash (580.159 on an
+/// H200). So here a pool is destroyed when all of its memory is back: at once, or, when buffers are alive or nobody has
+/// waited for their frees, the next time that a pool is made, another one ends, or
+/// [`Device::synchronize`](crate::Device::synchronize) returns. Until then it keeps nothing that it could give back.
+/// Code that calls `cudaMemPoolDestroy` itself should wait likewise.
 ///
 /// ```
 /// # cuda_mempool::example::run(|device| {
@@ -91,7 +98,8 @@ impl MemPool {
         self.0.raw
     }
 
-    /// Gives the raw handle away: the caller destroys the pool, if this crate would have.
+    /// Gives the raw handle away: the caller destroys the pool, if this crate would have; best when all that was allocated
+    /// from it is freed and synchronised.
     ///
     /// # Errors
     /// Gives the pool back when other clones of it exist.
@@ -101,7 +109,8 @@ impl MemPool {
         Ok(ManuallyDrop::new(inner).raw)
     }
 
-    /// Drops this handle; when it is the last one, destroys the pool and says whether that succeeded.
+    /// Drops this handle; when it is the last one and all memory is back, destroys the pool and says whether that
+    /// succeeded. A pool with memory in use is destroyed later, which is a success.
     ///
     /// # Errors
     /// What `cudaMemPoolDestroy` answers, with the pool.
@@ -121,7 +130,8 @@ impl MemPool {
 
     /// Allocates `length` elements, for use in the order of `stream`. Their contents are unspecified.
     ///
-    /// Nothing waits. No bytes need no CUDA call. An alignment of `T` above 256 is met by allocating more.
+    /// Nothing waits, unless memory is short that pools had which were dropped. No bytes need no CUDA call. An alignment
+    /// of `T` above 256 is met by allocating more.
     ///
     /// ```
     /// # cuda_mempool::example::run(|device| {
@@ -184,14 +194,24 @@ impl MemPool {
         if let Some(feature) = self.0.location.host_feature() {
             stream.device().require(feature, FUNCTION)?;
         }
+        self.take(stream, bytes).or_else(|error| self.take_again(error, stream, bytes))
+    }
+
+    #[inline]
+    fn take(&self, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
         let mut base = std::ptr::null_mut();
         // SAFETY: the out pointer is valid, and pool and stream are alive.
-        let answer = unsafe { call!(cudaMallocFromPoolAsync(&mut base, bytes, self.0.raw, stream.raw())) };
-        match (answer, NonNull::new(base)) {
-            (Ok(()), Some(base)) => Ok(base),
-            (Ok(()), None) => Err(Error::refused(ErrorKind::Other, FUNCTION, "success, but a null pointer")),
-            (Err(error), _) => Err(self.explain(error, stream, bytes)),
+        unsafe { call!(cudaMallocFromPoolAsync(&mut base, bytes, self.0.raw, stream.raw())) }?;
+        NonNull::new(base).ok_or_else(null_pointer)
+    }
+
+    /// Memory of pools that were dropped must not be what is missing.
+    #[cold]
+    fn take_again(&self, error: Error, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
+        if error.raw() == cudaError_t::cudaErrorMemoryAllocation && retired::reclaim(stream.device()) {
+            return self.take(stream, bytes).map_err(|error| self.explain(error, stream, bytes));
         }
+        Err(self.explain(error, stream, bytes))
     }
 
     /// Adds the numbers to an out-of-memory error.
@@ -210,6 +230,11 @@ impl MemPool {
             device_total: memory.map(|memory| memory.total),
         })
     }
+}
+
+#[cold]
+fn null_pointer() -> Error {
+    Error::refused(ErrorKind::Other, "cudaMallocFromPoolAsync", "success, but a null pointer")
 }
 
 /// Handles of one pool are equal.
@@ -237,15 +262,14 @@ impl Inner {
         if !self.owned {
             return Ok(());
         }
-        let (cleared, destroyed) = registry::while_removing(self.raw, || {
-            let cleared = access::clear_if_idle(self.raw, self.location);
-            // SAFETY: the pool is owned, and this is its last use. Buffers that are still alive keep their memory.
-            (cleared, unsafe { call!(cudaMemPoolDestroy(self.raw)) })
-        });
-        if let Err(error) = cleared {
-            teardown::report(&error);
-        }
-        destroyed
+        let mut asides = Vec::new();
+        // SAFETY: the pool is owned, and this is its last use.
+        let ended =
+            registry::while_removing(self.raw, || unsafe { retired::end(self.raw, self.location, &mut asides) });
+        // Not while nobody else can look for pools: the hook may be anybody's code.
+        asides.iter().for_each(teardown::report);
+        retired::sweep();
+        ended
     }
 }
 

@@ -87,10 +87,6 @@ impl Stream {
     ///
     /// What it means depends on the current device, so each call with it sets that and puts it back: prefer a stream of
     /// your own.
-    ///
-    /// Keep a pool until the buffers that use this stream are gone. On an H200 with driver 580.159, random programs that
-    /// dropped pools earlier crashed in the driver, in a later `cudaMemPoolDestroy`; without this stream, or with their
-    /// pools kept, none did.
     #[must_use]
     #[doc(alias = "cudaStreamLegacy")]
     pub fn legacy(device: Device) -> Self {

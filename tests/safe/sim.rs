@@ -53,10 +53,11 @@ pub fn alone(devices: usize) -> Option<Alone> {
         eprintln!("skipped: not on the simulated runtime");
         return None;
     };
+    let before = sim.settled();
     sim.reset();
     sim.set_race_mode("count");
     heard();
-    Some(Alone { sim, before: sim.live(), _turn: turn })
+    Some(Alone { sim, before, _turn: turn })
 }
 
 /// The simulator, if the process has it, with at least this many devices.
@@ -72,9 +73,9 @@ pub fn with_devices(devices: usize) -> Option<&'static Sim> {
 }
 
 impl Alone {
-    /// What is live that was not when the test began. Earlier tests leak on purpose.
+    /// What stays that was not there when the test began. Earlier tests leak on purpose.
     pub fn new_live(&self) -> Live {
-        self.live() - self.before
+        self.settled() - self.before
     }
 }
 
@@ -188,6 +189,14 @@ impl Sim {
         let mut live = Live::default();
         self.get::<extern "C" fn(*mut Live) -> u64>("cudartSimLive")(&mut live);
         live
+    }
+
+    /// How many objects are live when all work is done, and pools have ended that waited for their memory.
+    pub fn settled(&self) -> Live {
+        for device in must(Device::all()) {
+            must(device.synchronize());
+        }
+        self.live()
     }
 
     pub fn races(&self) -> u64 {

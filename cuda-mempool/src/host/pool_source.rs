@@ -70,6 +70,14 @@ impl PoolSource {
     }
 }
 
+impl Drop for PoolSource {
+    /// A pool ends when its memory is back. Here that is soon: nothing but allocations and frees is on the stream.
+    fn drop(&mut self) {
+        let _relaxed = RelaxedCapture::enter();
+        teardown::release("cudaStreamSynchronize", || self.stream.synchronize());
+    }
+}
+
 /// A collection may grow or be dropped while another thread captures, which neither should notice.
 fn relaxed(function: &'static str) -> Result<Option<RelaxedCapture>> {
     teardown::reachable(function)?;

@@ -1,8 +1,7 @@
 //! Which devices can reach a pool's memory.
 
-use cuda_mempool_sys::{cudaMemAccessDesc, cudaMemAccessFlags, cudaMemLocation, cudaMemPoolAttr, cudaMemPool_t};
+use cuda_mempool_sys::{cudaMemAccessDesc, cudaMemAccessFlags, cudaMemLocation, cudaMemPool_t};
 
-use super::attributes::word_of;
 use super::{Location, MemPool};
 use crate::error::call;
 use crate::{Device, Error, ErrorKind, Result};
@@ -149,29 +148,11 @@ fn granted(pool: cudaMemPool_t, location: Location) -> Result<Vec<Device>> {
     Ok(granted)
 }
 
-/// Takes all access away, one call per device: a list is refused as a whole.
-fn revoke(pool: cudaMemPool_t, granted: &[Device]) -> Result<()> {
-    granted.iter().try_for_each(|&device| set_access(pool, device, cudaMemAccessFlags::cudaMemAccessFlagsProtNone))
-}
-
-/// Has a new pool start without granted access. Drivers give the handle of a destroyed pool, with the access that it
-/// had, to a new one.
-pub(super) fn clear_new(pool: cudaMemPool_t, location: Location) -> Result<()> {
-    revoke(pool, &granted(pool, location)?)
-}
-
-/// Takes granted access away before a pool is destroyed, for whoever gets its handle next. Not while work may still be
-/// going on with its memory, which a device would lose in the middle.
-pub(super) fn clear_if_idle(pool: cudaMemPool_t, location: Location) -> Result<()> {
-    let granted = granted(pool, location)?;
-    if granted.is_empty() {
-        return Ok(());
-    }
-    // What can be given back, is; what cannot is allocated, or its free waits for its stream.
-    // SAFETY: the pool is alive.
-    unsafe { call!(cudaMemPoolTrimTo(pool, 0)) }?;
-    if word_of(pool, cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)? > 0 {
-        return Ok(());
-    }
-    revoke(pool, &granted)
+/// Takes all granted access away, from a pool of which nothing is in use. Drivers give the handle of a destroyed pool,
+/// with the access that it had, to a new one: so before the end, and again for new pools, which other code's may precede.
+pub(super) fn clear(pool: cudaMemPool_t, location: Location) -> Result<()> {
+    // One call per device: a list is refused as a whole.
+    granted(pool, location)?
+        .into_iter()
+        .try_for_each(|device| set_access(pool, device, cudaMemAccessFlags::cudaMemAccessFlagsProtNone))
 }

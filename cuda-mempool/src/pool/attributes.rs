@@ -186,9 +186,8 @@ impl MemPool {
         Ok(i32::from_ne_bytes([a, b, c, d]))
     }
 
-    fn set_word(&self, attribute: cudaMemPoolAttr, mut value: u64) -> Result<()> {
-        // SAFETY: the pool is alive and the pointer to a value as wide as any attribute.
-        unsafe { call!(cudaMemPoolSetAttribute(self.0.raw, attribute, std::ptr::addr_of_mut!(value).cast())) }
+    fn set_word(&self, attribute: cudaMemPoolAttr, value: u64) -> Result<()> {
+        set_word_of(self.0.raw, attribute, value)
     }
 
     fn set_flag(&self, attribute: cudaMemPoolAttr, on: bool) -> Result<()> {
@@ -204,4 +203,10 @@ pub(super) fn word_of(pool: cudaMemPool_t, attribute: cudaMemPoolAttr) -> Result
     // SAFETY: the pool is alive and the out pointer has room for any attribute.
     unsafe { call!(cudaMemPoolGetAttribute(pool, attribute, std::ptr::addr_of_mut!(word).cast())) }?;
     Ok(word)
+}
+
+/// Sets an attribute that is a word.
+pub(super) fn set_word_of(pool: cudaMemPool_t, attribute: cudaMemPoolAttr, mut value: u64) -> Result<()> {
+    // SAFETY: the pool is alive and the pointer to a value as wide as any attribute.
+    unsafe { call!(cudaMemPoolSetAttribute(pool, attribute, std::ptr::addr_of_mut!(value).cast())) }
 }

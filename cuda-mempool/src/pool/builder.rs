@@ -5,7 +5,7 @@ use std::ops::BitOr;
 use cuda_mempool_sys as sys;
 use sys::{cudaMemAllocationHandleType, cudaMemPoolProps, cudaMemPool_t};
 
-use super::{access, Access, Location, MemPool, ReusePolicy};
+use super::{access, retired, Access, Location, MemPool, ReusePolicy};
 use crate::error::call;
 use crate::{Device, Error, ErrorKind, Feature, Result, Support, Version};
 
@@ -125,13 +125,14 @@ impl MemPoolBuilder {
     #[doc(alias = "cudaMemPoolCreate")]
     pub fn build(self) -> Result<MemPool> {
         self.require_support()?;
+        retired::sweep();
         let mut raw: cudaMemPool_t = std::ptr::null_mut();
         let props = self.props();
         // SAFETY: the pointers are valid.
         unsafe { call!(cudaMemPoolCreate(&mut raw, &props)) }.map_err(|error| self.explain(error))?;
         // From here on, an early return destroys it.
         let pool = MemPool::from_parts(raw, self.location, true);
-        access::clear_new(raw, self.location)?;
+        access::clear(raw, self.location)?;
         if let Some(bytes) = self.release_threshold {
             pool.set_release_threshold(bytes)?;
         }

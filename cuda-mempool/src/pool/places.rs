@@ -55,11 +55,17 @@ impl MemPool {
     #[doc(alias = "cudaDeviceSetMemPool")]
     #[doc(alias = "cudaMemSetMemPool")]
     pub fn set_current_for(location: impl Into<Location>, pool: &Self) -> Result<()> {
-        match location.into() {
-            // SAFETY: the pool is alive.
-            Location::Device(device) => unsafe { call!(cudaDeviceSetMemPool(device.ordinal(), pool.0.raw)) },
-            location => set_current_elsewhere(location, pool.0.raw),
-        }
+        set_current_raw(location.into(), pool.0.raw)
+    }
+}
+
+/// Has the default pool take the place of one that is about to end, as destroying it would.
+pub(super) fn leave(raw: cudaMemPool_t, location: Location) -> Result<()> {
+    match current_raw(location) {
+        Ok(current) if current == raw => set_current_raw(location, default_raw(location)?),
+        // Where there are no current pools, it is none.
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -78,6 +84,12 @@ fn current_raw(location: Location) -> Result<cudaMemPool_t> {
     // SAFETY: the out pointer is valid.
     unsafe { call!(cudaDeviceGetMemPool(&mut raw, device.ordinal())) }?;
     Ok(raw)
+}
+
+fn set_current_raw(location: Location, pool: cudaMemPool_t) -> Result<()> {
+    let Location::Device(device) = location else { return set_current_elsewhere(location, pool) };
+    // SAFETY: the pool is alive.
+    unsafe { call!(cudaDeviceSetMemPool(device.ordinal(), pool)) }
 }
 
 #[cfg(cuda_since_13_0)]
