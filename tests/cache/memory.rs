@@ -72,7 +72,7 @@ fn what_is_out_stays_out() {
     apart(1, |_sim| {
         let pool = small_pool();
         let cache = BlockCache::new(&pool, &must(Stream::new(sim::device(0))));
-        let held = must(cache.from_slice(&[5_u8; 20 * MIB]));
+        let held = must(cache.from_slice(&vec![5_u8; 20 * MIB]));
         let error = cache.alloc::<u8>(20 * MIB).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert_eq!(error.out_of_memory().unwrap().requested, 20 * MIB);
