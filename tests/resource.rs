@@ -1,4 +1,5 @@
-//! Memory resources on GPUs and on the simulated runtime: how they are made, or not, and the buffers that come from them.
+//! Memory resources on GPUs and on the simulated runtime: how they are made, or not, the buffers
+//! that come from them, and the timeline of one.
 
 #[path = "cache/apart.rs"]
 #[allow(dead_code)] // What resources use of it.
@@ -23,6 +24,8 @@ mod sim;
 #[allow(dead_code)] // As above.
 #[macro_use]
 mod suite;
+#[path = "resource/trace.rs"]
+mod trace;
 
 suite! {
     tests: [
@@ -40,6 +43,7 @@ suite! {
         construction::managed_memory_is_a_resource,
         construction::pinned_memory_of_the_host_is_a_resource,
         construction::pinned_memory_of_a_node_is_a_resource,
+        trace::a_log_opens_in_viewers,
     ],
     roles: [],
 }
