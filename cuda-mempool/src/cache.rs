@@ -54,9 +54,9 @@ pub(crate) use store::{Lease, Store};
 ///
 /// Blocks come in sizes that are at most a quarter above what was asked for (beyond the 512 bytes in which pools count
 /// anyway), so that they fit more than one request. A cache keeps at most its [cap](Self::set_cap) and gives the pool
-/// first what has been unused for longest. When the pool is out of memory the cache gives back all it has and tries
-/// again, and if that is not enough, so do all caches of the pool. What is cached counts as used in the pool's
-/// [`usage`](MemPool::usage).
+/// first what has been unused for longest; a block that is larger than the cap goes to the pool at once. When the pool
+/// is out of memory the cache gives back all it has and tries again, and if that is not enough, so do all caches of the
+/// pool. What is cached counts as used in the pool's [`usage`](MemPool::usage).
 ///
 /// The cache does not know of captures: do not use it on a stream that is being captured into a graph.
 pub struct BlockCache {
