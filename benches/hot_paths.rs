@@ -8,6 +8,7 @@ use std::hint::black_box;
 use allocator_api2::alloc::Allocator;
 use anyhow::{anyhow, bail, Result};
 use cuda_mempool::host::NumaAllocator;
+use cuda_mempool::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, StatisticsAdaptor};
 use cuda_mempool::{sys, BlockCache, Device, MemPool, Stream};
 
 type Path = fn(usize) -> Result<()>;
@@ -15,6 +16,8 @@ type Path = fn(usize) -> Result<()>;
 const PATHS: &[(&str, Path)] = &[
     ("DeviceBuffer: alloc and drop", alloc_and_drop),
     ("BlockCache: hit and drop", hit),
+    ("CudaAsyncMemoryResource: allocate and deallocate", |times| resource(&new_resource()?, times)),
+    ("StatisticsAdaptor on it", |times| resource(&StatisticsAdaptor::new(new_resource()?), times)),
     ("DeviceBuffer: set_stream", set_stream),
     ("MemPool: read an attribute", attribute),
     ("NumaAllocator: alloc and free of 64 B", |times| numa(times, 64)),
@@ -49,6 +52,20 @@ fn hit(times: usize) -> Result<()> {
     let cache = BlockCache::new(&pool, &stream);
     for _ in 0..times {
         drop(black_box(black_box(&cache).alloc::<u8>(4096)?));
+    }
+    Ok(())
+}
+
+fn new_resource() -> Result<CudaAsyncMemoryResource> {
+    Ok(CudaAsyncMemoryResource::new(Some(0), None, None)?)
+}
+
+fn resource(resource: &impl DeviceMemoryResource, times: usize) -> Result<()> {
+    let stream = Stream::new(resource.device())?;
+    for _ in 0..times {
+        let block = black_box(black_box(resource).allocate(4096, black_box(&stream))?);
+        // SAFETY: given back once, as it was handed out.
+        unsafe { resource.deallocate(block, 4096, &stream) }?;
     }
     Ok(())
 }

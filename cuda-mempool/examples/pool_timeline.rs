@@ -108,3 +108,53 @@ fn chart(svg: &mut String, title: &str, samples: &[Sample], most: f64, bottom: f
     let y = bottom - HEIGHT - 6.0;
     let _ = writeln!(svg, r#"<text x="{MARGIN}" y="{y}">{title}: bytes used (green) of those reserved</text>"#);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(text: &str) -> Vec<f64> {
+        text.split([' ', ',']).map(|number| number.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn areas_lie_within_the_drawing_and_touch_what_they_show() {
+        let samples = [(0, 50), (50, 50), (25, 100), (0, 100)].map(|(used, reserved)| Sample { used, reserved });
+        let svg = draw(&[("first", &samples), ("second", &samples[..2])]);
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        let areas: Vec<_> =
+            svg.split("points=\"").skip(1).map(|rest| numbers(rest.split('"').next().unwrap())).collect();
+        assert_eq!(areas.len(), 4, "reserved and used, of each chart");
+        for (index, area) in areas.iter().enumerate() {
+            let top = MARGIN + (HEIGHT + MARGIN) * (index / 2) as f64;
+            for point in area.chunks(2) {
+                assert!((MARGIN..=MARGIN + WIDTH).contains(&point[0]) && (top..=top + HEIGHT).contains(&point[1]));
+            }
+            assert!(area.chunks(2).zip(area.chunks(2).skip(1)).all(|(one, next)| one[0] <= next[0]), "to the right");
+            assert_eq!((area[1], area.last()), (top + HEIGHT, Some(&(top + HEIGHT))), "from its line to its line");
+        }
+        // The highest of all is as high as a chart: 100 bytes reserved, in the first.
+        assert_eq!(areas[0][7], MARGIN);
+        // 50 bytes used are half of that.
+        assert_eq!(areas[1][5], MARGIN + HEIGHT / 2.0);
+    }
+
+    #[test]
+    fn behind_a_cache_the_pool_stays_in_use() {
+        let device = match Device::new(0) {
+            Ok(device) => device,
+            Err(why) => {
+                assert!(env::var_os("CUDA_MEMPOOL_REQUIRE_DEVICE").is_none(), "{why}");
+                return eprintln!("skipped: {why}");
+            }
+        };
+        let stream = Stream::new(device).unwrap();
+        let (bare, pool) = (new_pool(device).unwrap(), new_pool(device).unwrap());
+        let without = record(&bare, |bytes| bare.alloc(&stream, bytes)).unwrap();
+        let cache = BlockCache::new(&pool, &stream);
+        let with = record(&pool, |bytes| cache.alloc(bytes)).unwrap();
+        assert_eq!((without.len(), with.len()), (STEPS, STEPS));
+        assert!(with.windows(2).all(|pair| pair[0].used <= pair[1].used), "what is given back is kept");
+        assert!(without.windows(2).any(|pair| pair[0].used > pair[1].used));
+    }
+}

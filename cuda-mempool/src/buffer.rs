@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use bytemuck::Pod;
 
 use crate::stream::order;
-use crate::{teardown, Device, Error, Result, Stream};
+use crate::{Device, Error, Result, Stream};
 
 pub use block::Home;
 pub(crate) use block::{free, Block};
@@ -220,12 +220,8 @@ impl<T> DeviceBuffer<T> {
 impl<T> Drop for DeviceBuffer<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the field is not used again.
-        let block = unsafe { ManuallyDrop::take(&mut self.block) };
-        // SAFETY: the memory is this buffer's, which is gone.
-        if let Err((_leaked, error)) = unsafe { block.give_back() } {
-            teardown::report(&error);
-        }
+        // SAFETY: the memory is this buffer's, which is gone; the field is not used again.
+        unsafe { Block::release(&mut self.block) };
     }
 }
 

@@ -17,7 +17,7 @@ use crate::resource::ResourceId;
 use crate::{DeviceBuffer, MemPool, Result, Stream};
 
 pub use store::CacheStats;
-pub(crate) use store::{Store, Ticket};
+pub(crate) use store::{Lease, Store};
 
 /// A cache of blocks for one stream, in front of a pool.
 ///
@@ -54,9 +54,9 @@ pub(crate) use store::{Store, Ticket};
 ///
 /// Blocks come in sizes that are at most a quarter above what was asked for (beyond the 512 bytes in which pools count
 /// anyway), so that they fit more than one request. A cache keeps at most its [cap](Self::set_cap) and gives the pool
-/// first what has been unused for longest. When the pool is out of memory the cache gives back all it has and tries
-/// again, and if that is not enough, so do all caches of the pool. What is cached counts as used in the pool's
-/// [`usage`](MemPool::usage).
+/// first what has been unused for longest; a block that is larger than the cap goes to the pool at once. When the pool
+/// is out of memory the cache gives back all it has and tries again, and if that is not enough, so do all caches of the
+/// pool. What is cached counts as used in the pool's [`usage`](MemPool::usage).
 ///
 /// The cache does not know of captures: do not use it on a stream that is being captured into a graph.
 pub struct BlockCache {
@@ -85,8 +85,7 @@ impl BlockCache {
         // SAFETY: the store hands out a block that nobody else has, of at least the bytes, ready for its stream.
         unsafe {
             DeviceBuffer::allocate(self.stream(), length, |bytes| {
-                let (base, ticket) = Store::take(&self.store, bytes)?;
-                let Ticket { stream, store } = ticket;
+                let Lease { base, stream, store } = Store::take(&self.store, bytes)?;
                 Ok(Block { base: base.as_ptr(), stream, home: Home::cache(store, bytes) })
             })
         }
@@ -117,13 +116,13 @@ impl BlockCache {
     /// That memory is the pool's when the stream gets there. The pool keeps it as it keeps any: see
     /// [`MemPool::sync_and_trim`]. A failure goes to the [hook](crate::on_drop_error).
     pub fn trim(&self, bytes_to_keep: usize) {
-        self.store.trim(bytes_to_keep);
+        Store::trim(&self.store, bytes_to_keep);
     }
 
     /// Sets the most bytes that it keeps, and trims to that. [`DEFAULT_CAP`](Self::DEFAULT_CAP) at first; with 0 nothing
     /// is cached.
     pub fn set_cap(&self, bytes: usize) {
-        self.store.set_cap(bytes);
+        Store::set_cap(&self.store, bytes);
     }
 
     /// What it has done, and what it holds.

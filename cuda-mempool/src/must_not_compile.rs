@@ -187,3 +187,21 @@
 //! pool.alloc::<bool>(stream, 3).map(drop)
 //! # }
 //! ```
+//!
+//! # Memory resources
+//!
+//! They are shared, and never copied:
+//!
+//! ```no_run
+//! # use cuda_mempool::resource::CudaAsyncMemoryResource;
+//! # fn f(resource: std::sync::Arc<CudaAsyncMemoryResource>) -> std::sync::Arc<CudaAsyncMemoryResource> {
+//! std::sync::Arc::clone(&resource)
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0277
+//! # use cuda_mempool::resource::CudaAsyncMemoryResource;
+//! # fn f(resource: CudaAsyncMemoryResource) -> CudaAsyncMemoryResource {
+//! Clone::clone(&resource)
+//! # }
+//! ```

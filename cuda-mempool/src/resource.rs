@@ -49,6 +49,7 @@
 //! | `deallocate_async(ptr, bytes, alignment, stream)` | [`deallocate_async_aligned`](DeviceMemoryResource::deallocate_async_aligned) |
 //! | `is_equal(other)` | [`is_equal`](DeviceMemoryResource::is_equal) |
 //! | `operator==`, `operator!=` | `==` and `!=`, on `dyn DeviceMemoryResource` too |
+//! | `stream` left out: the default stream | said: [`Stream::legacy`](crate::Stream::legacy) |
 //! | copy and move of the base class | none: a trait has no state |
 //!
 //! Related classes of RMM: `cuda_async_view_memory_resource` is [`CudaAsyncViewMemoryResource`],

@@ -247,6 +247,12 @@ impl Stream {
         self.0.raw
     }
 
+    /// Whether both are clones of one handle. Quicker to tell than whether they are equal.
+    #[inline]
+    pub(crate) fn is_handle_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Goes before every call on the stream: refuses where it must not be made (a per-thread stream of another thread, a
     /// host function, a forked child), and makes the device current for the handles that need it.
     #[inline]

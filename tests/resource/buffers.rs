@@ -7,15 +7,15 @@ use cuda_mempool::resource::{
 };
 use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, Home, Stream};
 
-use crate::apart::apart;
+use crate::apart::{anywhere, simulated};
 use crate::sim::{self, must};
+use crate::suite::Outcome;
 
 type Shared = Arc<dyn DeviceMemoryResource + Send + Sync>;
 
 /// RMM: buffers moved, resized and shrunk.
-#[test]
-fn rmm_device_buffer_moved_and_resized() {
-    apart(1, |sim| {
+pub fn rmm_device_buffer_moved_and_resized() -> Outcome {
+    anywhere(1, |_machine| {
         let stream = must(Stream::new(sim::device(0)));
         let counted = Arc::new(StatisticsAdaptor::new(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
         let resource: Shared = counted.clone();
@@ -37,14 +37,12 @@ fn rmm_device_buffer_moved_and_resized() {
         assert_eq!(must(smaller.to_vec()), [5; 10]);
         drop(smaller);
         assert_eq!(counted.blocks().current, 0);
-        assert_eq!(sim.races(), 0, "{}", sim.last_race());
-    });
+    })
 }
 
 /// RMM: a buffer is made and dropped with another device current.
-#[test]
-fn rmm_device_buffer_on_another_device() {
-    apart(2, |sim| {
+pub fn rmm_device_buffer_on_another_device() -> Outcome {
+    anywhere(2, |_machine| {
         let [first, second] = [sim::device(0), sim::device(1)];
         let resource =
             must(second.with_current(|| CudaAsyncMemoryResource::new(Some(0), None, None)).and_then(|made| made));
@@ -52,41 +50,39 @@ fn rmm_device_buffer_on_another_device() {
         let stream = must(Stream::new(second));
         let mut buffer = must(DeviceBuffer::<u32>::from_resource(Arc::new(resource), &stream, 100));
         must(buffer.fill(1));
+        assert_eq!(must(must(first.with_current(|| buffer.to_vec()))), [1; 100]);
         must(first.with_current(|| drop(buffer)));
         must(stream.synchronize());
-        assert_eq!((sim.races(), sim::heard()), (0, vec![]));
-    });
+    })
 }
 
-#[test]
-fn a_buffer_keeps_its_resource() {
-    apart(1, |sim| {
+pub fn a_buffer_keeps_its_resource() -> Outcome {
+    anywhere(1, |_machine| {
         let stream = must(Stream::new(sim::device(0)));
-        let before = sim.live();
         let resource: Shared = Arc::new(must(CudaAsyncMemoryResource::new(Some(0), None, None)));
+        let kept = Arc::downgrade(&resource);
         let mut buffer = must(DeviceBuffer::<u8>::from_resource(resource, &stream, 100));
-        must(buffer.zero());
-        assert_eq!(sim.live().pools, before.pools + 1);
+        must(buffer.fill(1));
+        assert!(kept.upgrade().is_some());
+        assert_eq!(must(buffer.to_vec()), [1; 100]);
         drop(buffer);
-        assert_eq!(sim.live(), before);
-    });
+        assert!(kept.upgrade().is_none());
+    })
 }
 
-#[test]
-fn no_bytes_are_never_asked_for() {
-    apart(1, |_sim| {
+pub fn no_bytes_are_never_asked_for() -> Outcome {
+    anywhere(1, |_machine| {
         let stream = must(Stream::new(sim::device(0)));
         let counted = Arc::new(StatisticsAdaptor::new(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
         drop(must(DeviceBuffer::<u32>::from_resource(counted.clone(), &stream, 0)));
         let error = DeviceBuffer::<u64>::from_resource(counted.clone(), &stream, usize::MAX).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SizeOverflow);
         assert_eq!(counted.blocks().total, 0);
-    });
+    })
 }
 
-#[test]
-fn taken_apart_and_put_together_a_buffer_still_goes_home() {
-    apart(1, |_sim| {
+pub fn taken_apart_and_put_together_a_buffer_still_goes_home() -> Outcome {
+    anywhere(1, |_machine| {
         let stream = must(Stream::new(sim::device(0)));
         let counted = Arc::new(StatisticsAdaptor::new(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
         let cache = BlockCache::new(counted.upstream().pool(), &stream);
@@ -106,12 +102,11 @@ fn taken_apart_and_put_together_a_buffer_still_goes_home() {
         assert!(Home::default().is_runtime());
         assert_eq!(counted.blocks().current, 0);
         assert_eq!(cache.stats().cached_blocks, 1);
-    });
+    })
 }
 
-#[test]
-fn a_resource_that_refuses_leaves_the_buffer_with_close() {
-    apart(1, |sim| {
+pub fn a_resource_that_refuses_leaves_the_buffer_with_close() -> Outcome {
+    simulated(1, |sim| {
         let stream = must(Stream::new(sim::device(0)));
         let counted = Arc::new(StatisticsAdaptor::new(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
         let mut buffer = must(DeviceBuffer::<u8>::from_resource(counted.clone(), &stream, 100));
@@ -123,22 +118,23 @@ fn a_resource_that_refuses_leaves_the_buffer_with_close() {
         assert_eq!(counted.blocks().current, 1);
         assert!(buffer.close().is_ok());
         assert_eq!(counted.blocks().current, 0);
-    });
+    })
 }
 
-#[test]
-fn adaptors_nest_over_a_pool() {
-    apart(1, |sim| {
+pub fn adaptors_nest_over_a_pool() -> Outcome {
+    anywhere(1, |machine| {
         let stream = must(Stream::new(sim::device(0)));
         let pool = must(CudaAsyncMemoryResource::new(Some(0), None, None));
         let resource = Arc::new(StatisticsAdaptor::new(RetryAdaptor::new(LimitAdaptor::new(pool, 1000))));
         let first = must(DeviceBuffer::<u8>::from_resource(resource.clone(), &stream, 600));
-        sim.reset();
+        machine.count_calls();
         let error = DeviceBuffer::<u8>::from_resource(resource.clone(), &stream, 600).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-        assert_eq!((sim.calls("cudaStreamSynchronize"), sim.calls("cudaMemPoolTrimTo")), (1, 1), "it made room");
+        // It made room.
+        machine.assert_calls("cudaStreamSynchronize", 1);
+        machine.assert_calls("cudaMemPoolTrimTo", 1);
         assert_eq!(resource.bytes().current, 600);
         drop(first);
         assert_eq!(resource.bytes().current, 0);
-    });
+    })
 }

@@ -2,13 +2,13 @@
 
 use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, MemPool, Result, Stream};
 
-use crate::machine;
+use crate::suite::{self, Outcome, Skip};
 
 const MIB: usize = 1 << 20;
 
 /// What a run of the pattern came to.
 #[derive(Debug)]
-struct Outcome {
+struct Tally {
     /// Allocations that found no memory.
     failed: usize,
     /// The most bytes that the pool had in use.
@@ -23,7 +23,7 @@ fn pattern(
     largest: usize,
     usage: usize,
     alloc: impl Fn(usize) -> Result<DeviceBuffer<u8>>,
-) -> Outcome {
+) -> Tally {
     let mut random = fastrand::Rng::with_seed(42);
     let mut live: Vec<DeviceBuffer<u8>> = Vec::new();
     let (mut out, mut allocations, mut failed) = (0, 0, 0);
@@ -44,16 +44,16 @@ fn pattern(
         }
     }
     drop(live);
-    Outcome { failed, used_high: pool.usage().unwrap().used_high }
+    Tally { failed, used_high: pool.usage().unwrap().used_high }
 }
 
 /// The cache is as good as the bare pool if it has a quarter more room.
-fn compare(count: usize, largest: usize, usage: usize) {
-    let Some((device, _turn)) = machine::device() else { return };
+fn compare(count: usize, largest: usize, usage: usize) -> Outcome {
+    let device = suite::device()?;
     let room = usage + usage / 4;
     let more_room = room + room / 4;
     if device.memory().unwrap().free < more_room {
-        return eprintln!("skipped: the device has less than {more_room} bytes free");
+        return Skip::because(format!("the device has less than {more_room} bytes free"));
     }
     let pool_of = |room| MemPool::builder(device).max_size(room).release_threshold(u64::MAX).build().unwrap();
     let stream = Stream::new(device).unwrap();
@@ -73,19 +73,17 @@ fn compare(count: usize, largest: usize, usage: usize) {
     assert_eq!(cache.stats().waste, 0, "nothing is out");
     drop(cache);
     assert_eq!(behind.usage().unwrap().used, 0);
+    Ok(())
 }
 
-#[test]
-fn a_thousand_allocations_of_up_to_4_gib() {
-    compare(1_000, 4 << 30, 9 << 30);
+pub fn a_thousand_allocations_of_up_to_4_gib() -> Outcome {
+    compare(1_000, 4 << 30, 9 << 30)
 }
 
-#[test]
-fn ten_thousand_allocations_of_up_to_64_mib() {
-    compare(10_000, 64 * MIB, 4 << 30);
+pub fn ten_thousand_allocations_of_up_to_64_mib() -> Outcome {
+    compare(10_000, 64 * MIB, 4 << 30)
 }
 
-#[test]
-fn a_hundred_thousand_allocations_of_up_to_1_mib() {
-    compare(100_000, MIB, 1 << 30);
+pub fn a_hundred_thousand_allocations_of_up_to_1_mib() -> Outcome {
+    compare(100_000, MIB, 1 << 30)
 }

@@ -31,7 +31,7 @@ pub type Role = (&'static str, fn());
 
 /// Declares the tests of a program, and what it does when a test starts it again.
 macro_rules! suite {
-    (tests: [$($test:ident),* $(,)?], roles: [$($role:ident),* $(,)?] $(,)?) => {
+    (tests: [$($test:path),* $(,)?], roles: [$($role:path),* $(,)?] $(,)?) => {
         fn main() {
             $crate::suite::run(&[$((stringify!($test), $test)),*], &[$((stringify!($role), $role)),*]);
         }

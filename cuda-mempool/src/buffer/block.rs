@@ -2,10 +2,11 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::cache::{Store, Ticket};
+use crate::cache::Store;
 use crate::error::call;
 use crate::resource::DeviceMemoryResource;
 use crate::{teardown, Error, ErrorKind, Result, Stream};
@@ -79,23 +80,53 @@ impl Block {
     ///
     /// # Safety
     /// The memory must come from where the home says, and not be used nor given back again.
-    #[inline]
     pub(crate) unsafe fn give_back(self) -> Result<(), (Self, Error)> {
-        let Some(base) = NonNull::new(self.base) else { return Ok(()) };
-        if let Kind::Cache(store, bytes) = self.home.0 {
-            let ticket = Ticket { stream: self.stream, store };
-            // SAFETY: the caller's promise.
-            return unsafe { Store::give_back(ticket, base, bytes) }.map_err(|(Ticket { stream, store }, error)| {
-                (Self { base: base.as_ptr(), stream, home: Home::cache(store, bytes) }, error)
-            });
+        // SAFETY: the caller's promise.
+        unsafe { self.try_give_back() }.map_err(|error| (self, error))
+    }
+
+    /// Gives the memory back, as Drop does: the hook is told of a failure, and the memory is leaked.
+    ///
+    /// # Safety
+    /// As for [`give_back`](Self::give_back), and the block must not be used nor dropped again.
+    #[inline]
+    pub(crate) unsafe fn release(block: &mut ManuallyDrop<Self>) {
+        // SAFETY: the caller's promise, also below. A cache that took the block back has its handles too.
+        if unsafe { block.put_back() } {
+            return;
         }
-        teardown::try_release(FREE, || match &self.home.0 {
-            // SAFETY: the caller's promise.
-            Kind::Resource(lent) => unsafe { lent.give_back(base, &self.stream) },
-            // SAFETY: the caller's promise.
-            Kind::Runtime | Kind::Cache(..) => unsafe { free(base, &self.stream) },
-        })
-        .map_err(|error| (self, error))
+        // SAFETY: as above.
+        if let Err(error) = unsafe { block.try_give_back() } {
+            teardown::report(&error);
+        }
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::drop(block) };
+    }
+
+    /// Gives the memory back to a cache, where that is quickly done. When it says so, the block must be forgotten.
+    ///
+    /// # Safety
+    /// As for [`give_back`](Self::give_back).
+    #[inline]
+    unsafe fn put_back(&self) -> bool {
+        let Kind::Cache(store, bytes) = &self.home.0 else { return false };
+        // SAFETY: the caller's promise.
+        NonNull::new(self.base).is_some_and(|base| unsafe { Store::put(store, &self.stream, base, *bytes) })
+    }
+
+    /// # Safety
+    /// As for [`give_back`](Self::give_back), if the answer is a success.
+    #[inline]
+    unsafe fn try_give_back(&self) -> Result<()> {
+        let Some(base) = NonNull::new(self.base) else { return Ok(()) };
+        match &self.home.0 {
+            // SAFETY: the caller's promise, here and below.
+            Kind::Runtime => teardown::try_release(FREE, || unsafe { free(base, &self.stream) }),
+            // SAFETY: as above.
+            Kind::Cache(store, bytes) => unsafe { Store::give_back(store, &self.stream, base, *bytes) },
+            // SAFETY: as above.
+            Kind::Resource(lent) => teardown::try_release(FREE, || unsafe { lent.give_back(base, &self.stream) }),
+        }
     }
 }
 

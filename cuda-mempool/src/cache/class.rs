@@ -8,7 +8,7 @@ const STEPS: usize = 4;
 
 /// A size that cached blocks have: 1, 2, 3 or 4 units, then 5, 6, 7, 8, 10, 12, 14, 16, 20, … units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SizeClass(u8);
+pub(super) struct SizeClass(usize);
 
 impl SizeClass {
     /// How many classes there are: enough for `isize::MAX` bytes.
@@ -19,12 +19,12 @@ impl SizeClass {
     pub(super) const fn holding(bytes: usize) -> Self {
         let below = bytes.saturating_sub(1) / UNIT;
         if below < STEPS {
-            return Self(below as u8);
+            return Self(below);
         }
         let doublings = (below.ilog2() - STEPS.ilog2()) as usize;
         // Between STEPS and 2 * STEPS - 1: the leading digits of the size, rounded down.
         let leading = below >> doublings;
-        Self((doublings * STEPS + leading) as u8)
+        Self(doublings * STEPS + leading)
     }
 
     /// The size of its blocks, in bytes.
@@ -41,12 +41,12 @@ impl SizeClass {
 
     /// The class with this index, which must be below [`COUNT`](Self::COUNT).
     pub(super) const fn from_index(index: usize) -> Self {
-        Self(index as u8)
+        Self(index)
     }
 
     #[inline]
     pub(super) const fn index(self) -> usize {
-        self.0 as usize
+        self.0
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn flush(pool: &MemPool) {
     // Outside the lock: a cache may be dropped here, if its owner does so meanwhile.
     let of_pool: Vec<_> = stores().iter().filter_map(Weak::upgrade).filter(|store| store.pool() == pool).collect();
     for store in of_pool {
-        store.flush();
+        Store::flush(&store);
     }
     let _ = pool.trim_to(0);
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::{BlockCache, Store, Ticket};
+use super::{BlockCache, Store};
 use crate::resource::{request, DeviceMemoryResource, ResourceId};
 use crate::stream::order;
 use crate::{Device, Result, Stream};
@@ -13,13 +13,13 @@ use crate::{Device, Result, Stream};
 unsafe impl DeviceMemoryResource for BlockCache {
     fn allocate_async_aligned(&self, bytes: usize, alignment: usize, stream: &Stream) -> Result<NonNull<c_void>> {
         request::allocate(bytes, alignment, |whole| {
-            let (base, ticket) = Store::take(&self.store, whole)?;
+            let lease = Store::take(&self.store, whole)?;
             if let Err(error) = order(self.stream(), stream) {
                 // SAFETY: the block was handed out above and is not used.
-                let _ = unsafe { Store::give_back(ticket, base, whole) };
+                let _ = unsafe { Store::give_back(&self.store, &lease.stream, lease.base, whole) };
                 return Err(error);
             }
-            Ok(base)
+            Ok(lease.base)
         })
     }
 
@@ -31,9 +31,8 @@ unsafe impl DeviceMemoryResource for BlockCache {
         stream: &Stream,
     ) -> Result<()> {
         request::deallocate(pointer, bytes, alignment, |base, whole| {
-            let ticket = Ticket { stream: stream.clone(), store: self.store.clone() };
             // SAFETY: the caller's promise.
-            unsafe { Store::give_back(ticket, base, whole) }.map_err(|(_, error)| error)
+            unsafe { Store::give_back(&self.store, stream, base, whole) }
         })
     }
 

@@ -9,10 +9,9 @@ use super::class::SizeClass;
 pub(super) struct Shelf<B> {
     /// One queue for each class, oldest in front.
     queues: Box<[VecDeque<Kept<B>>]>,
-    /// Which of them are not empty.
+    /// Those that are not in here are empty.
     occupied: Classes,
     bytes: usize,
-    blocks: usize,
     /// Counts the blocks that came, as a clock.
     arrivals: u64,
 }
@@ -25,7 +24,7 @@ struct Kept<B> {
 impl<B> Shelf<B> {
     pub(super) fn new() -> Self {
         let queues = (0..SizeClass::COUNT).map(|_| VecDeque::new()).collect();
-        Self { queues, occupied: Classes::default(), bytes: 0, blocks: 0, arrivals: 0 }
+        Self { queues, occupied: Classes::default(), bytes: 0, arrivals: 0 }
     }
 
     /// Keeps a block.
@@ -35,14 +34,14 @@ impl<B> Shelf<B> {
         self.queues[class.index()].push_back(Kept { arrival: self.arrivals, block });
         self.occupied.insert(class);
         self.bytes += class.bytes();
-        self.blocks += 1;
     }
 
     /// Hands out the block of this class that was kept last.
     #[inline]
     pub(super) fn take(&mut self, class: SizeClass) -> Option<B> {
         let kept = self.queues[class.index()].pop_back()?;
-        Some(self.taken(class, kept))
+        self.bytes -= class.bytes();
+        Some(kept.block)
     }
 
     /// Hands out the block that has been kept longest, if more than `bytes` are kept.
@@ -56,20 +55,13 @@ impl<B> Shelf<B> {
 
     #[inline(never)]
     fn take_oldest(&mut self) -> Option<B> {
+        // Not when the last of a class is taken: that is what is done most.
+        self.occupied.retain(|class| !self.queues[class.index()].is_empty());
         let arrival = |class: &SizeClass| self.queues[class.index()].front().map(|kept| kept.arrival);
         let class = self.occupied.iter().min_by_key(arrival)?;
         let kept = self.queues[class.index()].pop_front()?;
-        Some(self.taken(class, kept))
-    }
-
-    #[inline]
-    fn taken(&mut self, class: SizeClass, kept: Kept<B>) -> B {
-        if self.queues[class.index()].is_empty() {
-            self.occupied.remove(class);
-        }
         self.bytes -= class.bytes();
-        self.blocks -= 1;
-        kept.block
+        Some(kept.block)
     }
 
     /// Bytes of all blocks kept.
@@ -80,12 +72,12 @@ impl<B> Shelf<B> {
 
     /// How many blocks are kept.
     pub(super) fn blocks(&self) -> usize {
-        self.blocks
+        self.queues.iter().map(VecDeque::len).sum()
     }
 }
 
 /// A set of classes.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Classes([u64; SizeClass::COUNT.div_ceil(64)]);
 
 impl Classes {
@@ -94,9 +86,10 @@ impl Classes {
         self.0[class.index() / 64] |= 1 << (class.index() % 64);
     }
 
-    #[inline]
-    fn remove(&mut self, class: SizeClass) {
-        self.0[class.index() / 64] &= !(1 << (class.index() % 64));
+    fn retain(&mut self, stays: impl Fn(SizeClass) -> bool) {
+        for class in self.clone().iter().filter(|&class| !stays(class)) {
+            self.0[class.index() / 64] &= !(1 << (class.index() % 64));
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = SizeClass> + '_ {

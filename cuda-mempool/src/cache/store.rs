@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::mem;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use spin::mutex::SpinMutex;
@@ -28,30 +28,29 @@ pub(crate) struct Store {
 }
 
 struct State {
-    /// Whether the cache is still there. Afterwards nothing is kept.
-    open: bool,
+    /// The most bytes to keep: none once the cache is gone.
     cap: usize,
     /// Blocks that are ready for what is enqueued on the stream next.
-    shelf: Shelf<Pointer>,
-    /// The handles of buffers that gave their blocks back. A hit passes them on: to count them up and down anew would
-    /// take longer than all else.
-    tickets: Vec<Ticket>,
+    shelf: Shelf<Shelved>,
     hits: u64,
     misses: u64,
     waste: usize,
 }
 
-/// What a buffer from the cache holds besides memory.
-pub(crate) struct Ticket {
+/// A block that goes out, with the handles that its buffer holds.
+pub(crate) struct Lease {
+    pub(crate) base: NonNull<c_void>,
     pub(crate) stream: Stream,
     pub(crate) store: Arc<Store>,
 }
 
-/// A block's address.
-struct Pointer(NonNull<c_void>);
+/// A block on the shelf. With it the shelf owns a handle of the store's stream and one of the store, for the next lease:
+/// to count them down and up anew would take longer than all else. They are the same for all blocks, so that they need not
+/// lie here: they were forgotten, and are copied.
+struct Shelved(NonNull<c_void>);
 
-// SAFETY: device memory belongs to no thread.
-unsafe impl Send for Pointer {}
+// SAFETY: device memory belongs to no thread, and handles can be sent.
+unsafe impl Send for Shelved {}
 
 /// What a [`BlockCache`](crate::BlockCache) has done, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +70,7 @@ pub struct CacheStats {
 
 impl Store {
     pub(super) fn open(pool: MemPool, stream: Stream, cap: usize) -> Arc<Self> {
-        let state = State { open: true, cap, shelf: Shelf::new(), tickets: Vec::new(), hits: 0, misses: 0, waste: 0 };
+        let state = State { cap, shelf: Shelf::new(), hits: 0, misses: 0, waste: 0 };
         let store = Arc::new(Self { pool, stream, state: SpinMutex::new(state) });
         registry::add(&store);
         store
@@ -84,114 +83,112 @@ impl Store {
             return;
         }
         registry::remove(this);
-        let tickets = {
-            let mut state = this.state.lock();
-            state.open = false;
-            // They keep the store, which keeps them.
-            mem::take(&mut state.tickets)
-        };
-        drop(tickets);
-        this.trim(0);
+        // Blocks on the shelf keep the store, which keeps them.
+        Self::set_cap(this, 0);
     }
 
     /// Hands out a block of at least `bytes`, ready for what is enqueued on the stream next.
     #[inline]
-    pub(crate) fn take(this: &Arc<Self>, bytes: usize) -> Result<(NonNull<c_void>, Ticket)> {
+    pub(crate) fn take(this: &Arc<Self>, bytes: usize) -> Result<Lease> {
         teardown::reachable("cudaMallocFromPoolAsync")?;
         let class = SizeClass::holding(bytes);
         let mut state = this.state.lock();
-        let block = state.shelf.take(class);
-        match block {
-            Some(_) => state.hits += 1,
-            None => state.misses += 1,
-        }
         state.waste += class.bytes() - bytes;
-        let ticket = state.tickets.pop();
-        drop(state);
-        let ticket = ticket.unwrap_or_else(|| Ticket { stream: this.stream.clone(), store: this.clone() });
-        match block {
-            Some(Pointer(base)) => Ok((base, ticket)),
-            None => Ok((this.ask_pool(class, bytes)?, ticket)),
+        if let Some(block) = state.shelf.take(class) {
+            state.hits += 1;
+            // SAFETY: it was on the shelf.
+            return Ok(unsafe { Self::lease(this, block) });
         }
+        state.misses += 1;
+        drop(state);
+        let base = Self::ask_pool(this, class, bytes)?;
+        Ok(Lease { base, stream: this.stream.clone(), store: this.clone() })
+    }
+
+    /// # Safety
+    /// The block must have been on the shelf, and be given up for the lease.
+    #[inline]
+    unsafe fn lease(this: &Arc<Self>, Shelved(base): Shelved) -> Lease {
+        // SAFETY: with the block come a handle of the store's stream and one of the store, forgotten when it was shelved.
+        unsafe { Lease { base, stream: ptr::read(&this.stream), store: ptr::read(this) } }
     }
 
     /// Asks the pool, and when it is out of memory makes room: first from this cache, then from all of the pool.
     #[inline(never)]
-    fn ask_pool(&self, class: SizeClass, bytes: usize) -> Result<NonNull<c_void>> {
-        let ask = || self.pool.alloc_bytes(&self.stream, class.bytes());
+    fn ask_pool(this: &Arc<Self>, class: SizeClass, bytes: usize) -> Result<NonNull<c_void>> {
+        let ask = || this.pool.alloc_bytes(&this.stream, class.bytes());
         ask()
-            .or_else(|error| retry(error, || self.flush(), ask))
-            .or_else(|error| retry(error, || registry::flush(&self.pool), ask))
-            .inspect_err(|_| self.state.lock().waste -= class.bytes() - bytes)
+            .or_else(|error| retry(error, || Self::flush(this), ask))
+            .or_else(|error| retry(error, || registry::flush(&this.pool), ask))
+            .inspect_err(|_| this.state.lock().waste -= class.bytes() - bytes)
     }
 
-    /// Takes back a block, of which `bytes` had been asked for, after all work enqueued on `stream` so far. On failure
-    /// the block is still out.
+    /// Takes back a block, as [`give_back`](Self::give_back), if that is quickly done: if all work on it is ordered on the
+    /// store's own stream, and there is room. When it says so, the caller's two handles are the shelf's.
+    ///
+    /// # Safety
+    /// As for [`give_back`](Self::give_back). When the answer is true, the handles given must be forgotten.
+    #[inline]
+    pub(crate) unsafe fn put(this: &Arc<Self>, stream: &Stream, base: NonNull<c_void>, bytes: usize) -> bool {
+        // In a forked child, locks that others held stay held.
+        if !stream.is_handle_of(&this.stream) || teardown::forked() {
+            return false;
+        }
+        let class = SizeClass::holding(bytes);
+        let mut state = this.state.lock();
+        let fits = state.shelf.bytes() + class.bytes() <= state.cap;
+        if fits {
+            state.keep(class, Shelved(base), bytes);
+        }
+        // Once the lock is released, which is the last access to the store here, others may drop it.
+        fits
+    }
+
+    /// Takes back a block, of which `bytes` had been asked for, after all work enqueued on `stream` so far. On failure the
+    /// block is still out.
     ///
     /// # Safety
     /// The block must come from [`take`](Self::take), for as many bytes, and not be used nor given back again. All work
     /// on it must be ordered on `stream`.
-    #[inline]
-    pub(crate) unsafe fn give_back(ticket: Ticket, base: NonNull<c_void>, bytes: usize) -> Result<(), (Ticket, Error)> {
+    #[cold]
+    pub(crate) unsafe fn give_back(
+        this: &Arc<Self>,
+        stream: &Stream,
+        base: NonNull<c_void>,
+        bytes: usize,
+    ) -> Result<()> {
         if teardown::forked() {
             return Ok(());
         }
-        if ticket.stream == ticket.store.stream {
-            // SAFETY: the caller's promise.
-            unsafe { Self::put(ticket, base, bytes) }
-        } else {
-            // SAFETY: the caller's promise.
-            unsafe { Self::bring_back(ticket, base, bytes) }
-        }
-    }
-
-    /// # Safety
-    /// As for [`give_back`](Self::give_back), for a ticket of the cache's stream.
-    #[inline]
-    unsafe fn put(ticket: Ticket, base: NonNull<c_void>, bytes: usize) -> Result<(), (Ticket, Error)> {
-        // SAFETY: the ticket keeps the store. Once the ticket is in the store, others could drop it there, but not
-        // before the lock is released, which is the last access here.
-        let store = unsafe { &*Arc::as_ptr(&ticket.store) };
         let class = SizeClass::holding(bytes);
-        let mut state = store.state.lock();
-        if !state.open {
+        if *stream != this.stream {
+            teardown::reachable(FREE)?;
+            if !this.keeps(class) || !this.waits_for(stream) {
+                // SAFETY: the caller's promise.
+                return unsafe { this.free(class, stream, base, bytes) };
+            }
+        }
+        loop {
+            let mut state = this.state.lock();
+            let Some(beside) = state.cap.checked_sub(class.bytes()) else {
+                drop(state);
+                // SAFETY: the caller's promise.
+                return unsafe { this.free(class, stream, base, bytes) };
+            };
+            let Some(oldest) = state.shelf.take_oldest_above(beside) else {
+                // The shelf's handles.
+                mem::forget((this.stream.clone(), this.clone()));
+                state.keep(class, Shelved(base), bytes);
+                return Ok(());
+            };
             drop(state);
-            // SAFETY: the caller's promise.
-            return unsafe { Self::free(ticket, base) };
+            Self::release(this, oldest);
         }
-        state.waste -= class.bytes() - bytes;
-        state.shelf.put(class, Pointer(base));
-        while let Some(excess) = state.excess() {
-            drop(state);
-            store.release(excess);
-            state = store.state.lock();
-        }
-        // A cache that was closed meanwhile gives its tickets to nobody any more.
-        if state.open {
-            state.tickets.push(ticket);
-        }
-        Ok(())
     }
 
-    /// Takes back a block whose work is ordered on another stream.
-    ///
-    /// # Safety
-    /// As for [`give_back`](Self::give_back).
-    #[cold]
-    unsafe fn bring_back(mut ticket: Ticket, base: NonNull<c_void>, bytes: usize) -> Result<(), (Ticket, Error)> {
-        if let Err(error) = teardown::reachable(FREE) {
-            return Err((ticket, error));
-        }
-        let store = ticket.store.clone();
-        if store.is_open() && store.waits_for(&ticket.stream) {
-            ticket.stream = store.stream.clone();
-            // SAFETY: the caller's promise; the cache's stream waits for the work.
-            return unsafe { Self::put(ticket, base, bytes) };
-        }
-        // SAFETY: the caller's promise.
-        unsafe { Self::free(ticket, base) }?;
-        store.state.lock().waste -= SizeClass::holding(bytes).bytes() - bytes;
-        Ok(())
+    /// Whether blocks of this class are kept. After the end of the cache none are.
+    fn keeps(&self, class: SizeClass) -> bool {
+        class.bytes() <= self.state.lock().cap
     }
 
     /// Has the stream wait for another one, if that can be had. In a capture it cannot: an event would stand for captured
@@ -201,40 +198,44 @@ impl Store {
         !captures(other) && !captures(&self.stream) && order(other, &self.stream).is_ok()
     }
 
-    /// Gives a block to the pool, in the order of the ticket's stream.
+    /// Gives the pool a block that was out, in the order of `stream`.
     ///
     /// # Safety
     /// As for [`give_back`](Self::give_back).
-    unsafe fn free(ticket: Ticket, base: NonNull<c_void>) -> Result<(), (Ticket, Error)> {
+    unsafe fn free(&self, class: SizeClass, stream: &Stream, base: NonNull<c_void>, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the block is an allocation of the runtime.
-        teardown::try_release(FREE, || unsafe { free(base, &ticket.stream) }).map_err(|error| (ticket, error))
+        teardown::try_release(FREE, || unsafe { free(base, stream) })?;
+        self.state.lock().waste -= class.bytes() - bytes;
+        Ok(())
     }
 
     /// Gives the pool blocks until at most `bytes_to_keep` are cached.
-    pub(super) fn trim(&self, bytes_to_keep: usize) {
-        let oldest = || self.state.lock().shelf.take_oldest_above(bytes_to_keep);
+    pub(super) fn trim(this: &Arc<Self>, bytes_to_keep: usize) {
+        let oldest = || this.state.lock().shelf.take_oldest_above(bytes_to_keep);
         while let Some(block) = oldest() {
-            self.release(block);
+            Self::release(this, block);
         }
     }
 
     /// Gives the pool a block from the shelf.
-    fn release(&self, Pointer(base): Pointer) {
+    fn release(this: &Arc<Self>, block: Shelved) {
+        // SAFETY: it was on the shelf.
+        let lease = unsafe { Self::lease(this, block) };
         // SAFETY: the block is an allocation of the runtime and nobody's any more. All work on it is ordered on the
         // stream.
-        teardown::release(FREE, || unsafe { free(base, &self.stream) });
+        teardown::release(FREE, || unsafe { free(lease.base, &lease.stream) });
     }
 
     /// Gives the pool all that is cached, and waits until it is the pool's. That may fail: what matters is whether the
     /// pool has memory then.
-    pub(super) fn flush(&self) {
-        self.trim(0);
-        let _ = self.stream.synchronize();
+    pub(super) fn flush(this: &Arc<Self>) {
+        Self::trim(this, 0);
+        let _ = this.stream.synchronize();
     }
 
-    pub(super) fn set_cap(&self, bytes: usize) {
-        self.state.lock().cap = bytes;
-        self.trim(bytes);
+    pub(super) fn set_cap(this: &Arc<Self>, bytes: usize) {
+        this.state.lock().cap = bytes;
+        Self::trim(this, bytes);
     }
 
     pub(super) fn stats(&self) -> CacheStats {
@@ -248,10 +249,6 @@ impl Store {
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.state.lock().open
-    }
-
     pub(super) fn pool(&self) -> &MemPool {
         &self.pool
     }
@@ -263,10 +260,10 @@ impl Store {
 }
 
 impl State {
-    /// A block that has to go because there are more than may be kept.
     #[inline]
-    fn excess(&mut self) -> Option<Pointer> {
-        self.shelf.take_oldest_above(self.cap)
+    fn keep(&mut self, class: SizeClass, block: Shelved, bytes: usize) {
+        self.waste -= class.bytes() - bytes;
+        self.shelf.put(class, block);
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct State {
     /// Room that a trim brings.
     pub(super) room_to_trim: usize,
     pub(super) calls: usize,
+    /// Takes nothing back.
+    pub(super) stuck: bool,
     next: usize,
 }
 
@@ -61,6 +63,9 @@ unsafe impl DeviceMemoryResource for Fake {
         alignment: usize,
         _: &Stream,
     ) -> Result<()> {
+        if self.state().stuck {
+            return Err(Error::refused(ErrorKind::Other, "fake", "stuck"));
+        }
         let live = self.state().live.remove(&(pointer.as_ptr() as usize));
         assert_eq!(live, Some((bytes, alignment)), "given back as it was handed out");
         Ok(())

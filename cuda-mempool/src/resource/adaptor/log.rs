@@ -218,6 +218,7 @@ unsafe impl<R: DeviceMemoryResource> DeviceMemoryResource for LogAdaptor<R> {
         self.log(|trace| trace.deallocated(pointer, bytes, stream));
         // SAFETY: the caller's promise.
         unsafe { self.upstream.deallocate_async_aligned(pointer, bytes, alignment, stream) }
+            .inspect_err(|_| self.log(|trace| trace.allocated(pointer, bytes, alignment, stream)))
     }
 
     fn id(&self) -> ResourceId {

@@ -99,6 +99,27 @@ fn a_limit_refuses_what_would_be_above_it_and_nothing_else() {
     assert_eq!(resource.used(), 0, "what the resource refuses is not in use");
 }
 
+#[test]
+fn what_is_not_taken_back_is_still_out() {
+    let file = Shared::default();
+    let log = LogAdaptor::to_writer(Fake::with_capacity(1000), file.clone());
+    let resource = StatisticsAdaptor::new(LimitAdaptor::new(log, 1000));
+    let stream = Fake::stream();
+    let block = resource.allocate(100, &stream).unwrap();
+    let fake = resource.upstream().upstream().upstream();
+    for stuck in [true, false] {
+        fake.state().stuck = stuck;
+        // SAFETY: given back as it was handed out, once.
+        let answer = unsafe { resource.deallocate(block, 100, &stream) };
+        let out = if stuck { 100 } else { 0 };
+        assert_eq!(answer.is_err(), stuck);
+        assert_eq!((resource.bytes().current, resource.upstream().used()), (out as u64, out));
+    }
+    drop(resource);
+    let curve = file.events().into_iter().filter(|event| event["ph"] == "C");
+    assert_eq!(curve.map(|event| event["args"]["bytes"].as_u64()).collect::<Vec<_>>(), [100, 0, 100, 0].map(Some));
+}
+
 /// RMM: the failure callback is called, the allocation is tried again, and then the failure is passed on.
 #[test]
 fn rmm_failure_callback_retry_allocation_once() {
@@ -181,6 +202,11 @@ impl Shared {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap()
     }
+
+    /// Of a finished trace.
+    fn events(&self) -> Vec<serde_json::Value> {
+        serde_json::from_str(&self.text()).unwrap()
+    }
 }
 
 #[test]
@@ -201,8 +227,7 @@ fn the_log_is_a_trace_of_lives_and_of_bytes_in_use() {
     unsafe { resource.deallocate_async_aligned(second, 200, 4096, &stream) }.unwrap();
     drop(resource);
 
-    let trace: serde_json::Value = serde_json::from_str(&file.text()).unwrap();
-    let events = trace.as_array().unwrap();
+    let events = file.events();
     let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
     assert_eq!(
         of("C").iter().map(|event| event["args"]["bytes"].as_u64().unwrap()).collect::<Vec<_>>(),
@@ -222,7 +247,7 @@ fn the_log_is_a_trace_of_lives_and_of_bytes_in_use() {
 fn a_log_of_nothing_is_a_trace_too() {
     let file = Shared::default();
     drop(LogAdaptor::to_writer(Fake::with_capacity(0), file.clone()));
-    assert!(serde_json::from_str::<Vec<u8>>(&file.text()).unwrap().is_empty());
+    assert!(file.events().is_empty());
 }
 
 #[test]
