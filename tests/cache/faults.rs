@@ -3,7 +3,7 @@
 use cuda_mempool::{BlockCache, Device, DeviceBuffer, ErrorKind, Location, MemPool, Result, Stream};
 
 use crate::apart::{elsewhere, simulated};
-use crate::sim;
+use crate::sim::{self, Sim};
 use crate::suite::Outcome;
 
 /// A life of a cache in which it makes each of its calls: misses, hits, a buffer that comes back from another stream, a
@@ -28,46 +28,93 @@ fn life() -> Result<()> {
     left.close().map_err(|(_, error)| error)
 }
 
+/// What such a life calls, but for what reads why a call failed.
+const FUNCTIONS: &[&str] = &[
+    "cudaDeviceGetAttribute",
+    "cudaDeviceGetMemPool",
+    "cudaDeviceSynchronize",
+    "cudaDriverGetVersion",
+    "cudaEventCreateWithFlags",
+    "cudaEventDestroy",
+    "cudaEventRecord",
+    "cudaFreeAsync",
+    "cudaGetDevice",
+    "cudaGetDeviceCount",
+    "cudaMallocFromPoolAsync",
+    "cudaMemGetInfo",
+    "cudaMemPoolCreate",
+    "cudaMemPoolDestroy",
+    "cudaMemPoolGetAttribute",
+    "cudaMemPoolSetAttribute",
+    "cudaMemPoolTrimTo",
+    "cudaMemsetAsync",
+    "cudaSetDevice",
+    "cudaStreamCreateWithFlags",
+    "cudaStreamDestroy",
+    "cudaStreamSynchronize",
+    "cudaStreamWaitEvent",
+    "cudaThreadExchangeStreamCaptureMode",
+];
+
+/// What came of the failures.
+#[derive(Debug, Default)]
+struct Outcomes {
+    /// Errors that the caller got.
+    came_out: usize,
+    told: usize,
+    /// A failure to make room, or to wait for another stream, where the next thing that is tried succeeds.
+    made_up_for: usize,
+}
+
 pub fn every_failure_comes_out_and_nothing_is_left() -> Outcome {
     simulated(1, |sim| {
         elsewhere(life).expect("a life without failures");
-        let mut before = sim.live();
-        let (mut failed, mut told, mut hidden) = (0, 0, 0);
-        for call in 1.. {
-            sim.reset();
-            sim.add_fault(&format!("*#{call}=999"));
-            let answer = elsewhere(life);
-            if sim.all_calls() < call {
-                break;
-            }
-            sim.clear_faults();
-            let heard = sim::heard();
-            match (&answer, heard.is_empty()) {
-                (Err(error), _) => {
-                    // What could not be freed, or waited for, is missing when memory runs out.
-                    let expected = error.raw().0 == 999 || error.kind() == ErrorKind::OutOfMemory;
-                    assert!(expected, "call {call}: {error}");
-                    failed += 1;
-                }
-                (Ok(()), false) => told += 1,
-                (Ok(()), true) => hidden += 1,
-            }
-            assert!(heard.iter().all(|&(_, code, _)| code == 999), "call {call}: {heard:?}");
-            // Frees that no stream was waited for are done then. What a drop could not free is leaked, and told.
-            sim::must(sim::device(0).synchronize());
-            if heard.is_empty() {
-                assert_eq!(sim.live(), before, "after a failure of call {call}");
-            }
-            before = sim.live();
-            assert_eq!(sim.races(), 0, "call {call}: {}", sim.last_race());
-            elsewhere(life).unwrap_or_else(|error| panic!("after a failure of call {call}: {error}"));
-            assert_eq!(sim::heard(), [], "after a failure of call {call}");
-            sim.reset();
+        sim.reset();
+        elsewhere(life).expect("a life in which an earlier pool ends");
+        let errors = ["cudaGetLastError", "cudaGetErrorName", "cudaGetErrorString"];
+        let known: u64 = FUNCTIONS.iter().chain(&errors).map(|function| sim.calls(function)).sum();
+        assert_eq!(sim.all_calls(), known, "a function is called that is in no list");
+
+        let mut outcomes = Outcomes::default();
+        for function in FUNCTIONS {
+            let met = (1..).take_while(|&call| life_with_fault(sim, function, call, &mut outcomes)).count();
+            assert!(met > 0, "{function} is never called");
         }
-        // Hidden: a failure to make room, or to wait for another stream, where the next thing that is tried succeeds.
-        assert!(
-            failed > 20 && told > 0 && hidden > 0,
-            "{failed} came out, {told} were told, {hidden} were made up for"
-        );
+        let Outcomes { came_out, told, made_up_for } = outcomes;
+        assert!(came_out > 20 && told > 0 && made_up_for > 0, "{outcomes:?}");
     })
+}
+
+/// Fails one call of a life. Says whether there was such a call.
+fn life_with_fault(sim: &Sim, function: &str, call: u64, outcomes: &mut Outcomes) -> bool {
+    let what = format!("after a failure of call {call} of {function}");
+    let before = sim.settled();
+    sim.reset();
+    sim.add_fault(&format!("{function}#{call}=999"));
+    let answer = elsewhere(life);
+    let met = sim.calls(function) >= call;
+    sim.clear_faults();
+    if !met {
+        return false;
+    }
+    let heard = sim::heard();
+    match (&answer, heard.is_empty()) {
+        (Err(error), _) => {
+            // What could not be freed, or waited for, is missing when memory runs out.
+            let expected = error.raw().0 == 999 || error.kind() == ErrorKind::OutOfMemory;
+            assert!(expected, "{what}: {error}");
+            outcomes.came_out += 1;
+        }
+        (Ok(()), false) => outcomes.told += 1,
+        (Ok(()), true) => outcomes.made_up_for += 1,
+    }
+    assert!(heard.iter().all(|&(_, code, _)| code == 999), "{what}: {heard:?}");
+    // What a drop could not free is leaked, and told.
+    if heard.is_empty() {
+        assert_eq!(sim.settled(), before, "{what}");
+    }
+    assert_eq!(sim.races(), 0, "{what}: {}", sim.last_race());
+    elsewhere(life).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(sim::heard(), [], "{what}");
+    true
 }

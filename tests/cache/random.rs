@@ -19,7 +19,7 @@ pub fn programs_do_as_they_should() -> Outcome {
         let default = if machine.sim().is_some() { CASES } else { CASES_ON_A_GPU };
         let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default);
         let config = Config { cases, failure_persistence: None, ..Config::default() };
-        let before = machine.sim().map(Sim::live);
+        let before = machine.sim().map(Sim::settled);
         TestRunner::new(config)
             .run(&programs(), |program| {
                 machine.count_calls();
@@ -27,7 +27,7 @@ pub fn programs_do_as_they_should() -> Outcome {
                 assert_eq!(sim::heard(), []);
                 if let Some(sim) = machine.sim() {
                     assert_eq!(sim.races(), 0, "{}", sim.last_race());
-                    assert_eq!(Some(sim.live()), before, "something is left");
+                    assert_eq!(Some(sim.settled()), before, "something is left");
                 }
                 Ok(())
             })

@@ -35,7 +35,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The pool must be owned, and this its last use.
 pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Vec<Error>) -> Result<()> {
     let pool = Retired { raw, location };
-    match pool.trim().and_then(|()| pool.is_empty()) {
+    match pool.is_empty() {
         Ok(true) => return pool.destroy(asides),
         Ok(false) => {}
         Err(error) => asides.push(error),
@@ -90,14 +90,12 @@ fn list() -> MutexGuard<'static, Vec<Retired>> {
 }
 
 impl Retired {
-    /// Gives back what can be given back.
-    fn trim(&self) -> Result<()> {
-        // SAFETY: the pool is alive. Only memory that nobody uses is given back.
-        unsafe { call!(cudaMemPoolTrimTo(self.raw, 0)) }
-    }
-
-    /// Of a pool that keeps nothing: whether nothing of it is allocated, and every free has been waited for.
+    /// Whether nothing of it is allocated, and every free has been waited for.
     fn is_empty(&self) -> Result<bool> {
+        if self.used()? > 0 {
+            return Ok(false);
+        }
+        self.trim()?;
         Ok(word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)? == 0)
     }
 
@@ -105,9 +103,15 @@ impl Retired {
         word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrUsedMemCurrent)
     }
 
-    /// Has memory that is freed from now on go back to the system when streams are synchronised.
+    /// Gives back what can be given back now, and has what is freed later go back when it is waited for.
     fn keep_nothing(&self) -> Result<()> {
-        set_word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrReleaseThreshold, 0)
+        let lowered = set_word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrReleaseThreshold, 0);
+        lowered.and(self.trim())
+    }
+
+    fn trim(&self) -> Result<()> {
+        // SAFETY: the pool is alive. Only memory that nobody uses is given back.
+        unsafe { call!(cudaMemPoolTrimTo(self.raw, 0)) }
     }
 
     fn destroy(&self, asides: &mut Vec<Error>) -> Result<()> {
