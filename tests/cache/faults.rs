@@ -28,7 +28,7 @@ fn life() -> Result<()> {
     left.close().map_err(|(_, error)| error)
 }
 
-/// What such a life calls, but for what reads why a call failed.
+/// What such a life and the wait for its end call, but for what reads why a call failed.
 const FUNCTIONS: &[&str] = &[
     "cudaDeviceGetAttribute",
     "cudaDeviceGetMemPool",
@@ -69,8 +69,9 @@ struct Outcomes {
 pub fn every_failure_comes_out_and_nothing_is_left() -> Outcome {
     simulated(1, |sim| {
         elsewhere(life).expect("a life without failures");
+        sim.settled();
         sim.reset();
-        elsewhere(life).expect("a life in which an earlier pool ends");
+        elsewhere(life).and_then(|()| sim::device(0).synchronize()).expect("a life without failures");
         let errors = ["cudaGetLastError", "cudaGetErrorName", "cudaGetErrorString"];
         let known: u64 = FUNCTIONS.iter().chain(&errors).map(|function| sim.calls(function)).sum();
         assert_eq!(sim.all_calls(), known, "a function is called that is in no list");
@@ -87,11 +88,12 @@ pub fn every_failure_comes_out_and_nothing_is_left() -> Outcome {
 
 /// Fails one call of a life. Says whether there was such a call.
 fn life_with_fault(sim: &Sim, function: &str, call: u64, outcomes: &mut Outcomes) -> bool {
+    let device = sim::device(0);
     let what = format!("after a failure of call {call} of {function}");
     let before = sim.settled();
     sim.reset();
     sim.add_fault(&format!("{function}#{call}=999"));
-    let answer = elsewhere(life);
+    let answer = elsewhere(life).and_then(|()| device.synchronize());
     let met = sim.calls(function) >= call;
     sim.clear_faults();
     if !met {
