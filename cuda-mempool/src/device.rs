@@ -109,13 +109,13 @@ impl Device {
     /// # Errors
     /// As [`Device::count`].
     #[doc(alias = "cudaDeviceGetAttribute")]
+    #[inline]
     pub fn attribute(self, attribute: cudaDeviceAttr) -> Result<Option<i32>> {
         let mut value = 0;
         // SAFETY: the out pointer is valid, and any attribute may be asked for.
         match unsafe { call!(cudaDeviceGetAttribute(&mut value, attribute, self.0)) } {
             Ok(()) => Ok(Some(value)),
-            Err(error) if error.raw() == cudaError_t::cudaErrorInvalidValue => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => none_if_unknown(error),
         }
     }
 
@@ -192,6 +192,14 @@ impl Device {
         let _current = CurrentDevice::set(self)?;
         // SAFETY: takes nothing.
         unsafe { call!(cudaDeviceSynchronize()) }
+    }
+}
+
+#[cold]
+fn none_if_unknown(error: Error) -> Result<Option<i32>> {
+    match error.raw() {
+        cudaError_t::cudaErrorInvalidValue => Ok(None),
+        _ => Err(error),
     }
 }
 
