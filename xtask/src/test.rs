@@ -19,7 +19,7 @@ pub enum Part {
     /// Against the bindings of every supported CUDA version the crates compile without a warning, and what hides the
     /// differences between the versions does so; against some, the safe layer's tests pass.
     Versions,
-    /// The test suites, in every link kind.
+    /// The test suites, in every link kind, and those of this tool.
     Suites,
     /// What needs a nightly compiler: the standard library's own collections in pinned memory.
     Nightly,
@@ -89,6 +89,7 @@ fn versions() -> Result<()> {
 }
 
 fn suites() -> Result<()> {
+    cargo::run(&mut cargo::cargo(&["test", "--package", "xtask", "--features", "generators"]))?;
     for cuda in wheels::SUPPORTED {
         cuda.root()?;
     }
