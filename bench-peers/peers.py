@@ -8,12 +8,14 @@ not installed is told and left out. There is one thread: Python's lock would mea
 
 import ctypes
 import json
+import math
 import statistics
 import sys
 import time
 
 ROUNDS = 31
 TURN_NS = 1_500_000
+WARM_UP_NS = 50_000_000
 SIZES = (512, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 HOST_SIZES = (64, 512, 4 << 10, 64 << 10, 1 << 20)
 
@@ -184,10 +186,16 @@ def took(pairs, times):
 
 
 def calibrated(pairs):
+    """Warms it up, and says how many times make a turn. As rounds.rs has it, which says why."""
+    begun = time.perf_counter_ns()
+    pairs(1)
     times = 1
-    while (length := took(pairs, times)) < TURN_NS:
-        times = int(times * min(10, max(1.2, TURN_NS / max(length, 1)))) + 1
-    return times
+    while True:
+        length = min(took(pairs, times), took(pairs, times))
+        if length >= TURN_NS and time.perf_counter_ns() - begun >= WARM_UP_NS:
+            return times
+        factor = 1.1 * TURN_NS / max(length, 1)
+        times = math.ceil(times * max(0.1, min(10, factor)))
 
 
 def quartiles(values):

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use cuda_mempool::{sys, Version};
+use cuda_mempool::{sys, Device, MemPool, Result, Stream, Version};
 use libloading::Library;
 
 /// The GPU, its driver, the runtime and the processor, as far as they can be told.
@@ -34,6 +35,19 @@ pub fn describe() -> BTreeMap<String, String> {
         add(key, output(program, &args.split(' ').collect::<Vec<_>>()).unwrap_or_default());
     }
     machine
+}
+
+/// Keeps the device busy until its clocks, and those of this processor, have gone up.
+pub fn wake(device: Device) -> Result<()> {
+    const LONG_ENOUGH: Duration = Duration::from_millis(500);
+    let stream = Stream::new(device)?;
+    let mut buffer = MemPool::default_for(device)?.alloc::<u8>(&stream, 64 << 20)?;
+    let begun = Instant::now();
+    while begun.elapsed() < LONG_ENOUGH {
+        buffer.zero()?;
+        stream.synchronize()?;
+    }
+    Ok(())
 }
 
 /// Whether a runtime is the test bed, which exports its controls: nothing measured on it is a result of CUDA.

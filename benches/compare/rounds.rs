@@ -14,18 +14,30 @@ pub struct Effort {
     pub rounds: usize,
     /// How long a turn is to take, at least.
     pub turn: Duration,
+    /// How long each contestant runs before its first turn, at least.
+    pub warm_up: Duration,
     /// After how long a slow contestant has no more turns.
     pub patience: Duration,
 }
 
 impl Effort {
-    pub const FULL: Self = Self { rounds: 41, turn: Duration::from_micros(1500), patience: Duration::from_millis(400) };
+    pub const FULL: Self = Self {
+        rounds: 41,
+        turn: Duration::from_micros(1500),
+        warm_up: Duration::from_millis(50),
+        patience: Duration::from_millis(300),
+    };
     /// To see that it works.
-    pub const QUICK: Self = Self { rounds: 2, turn: Duration::from_micros(50), patience: Duration::from_millis(10) };
+    pub const QUICK: Self = Self {
+        rounds: 2,
+        turn: Duration::from_micros(50),
+        warm_up: Duration::ZERO,
+        patience: Duration::from_millis(10),
+    };
 
-    /// For what takes long by itself: a few turns of one time each.
+    /// For what takes long by itself: a few turns of one time each, of which none is to find anything warm.
     pub fn of_slow(self) -> Self {
-        Self { rounds: self.rounds.min(3), turn: Duration::ZERO, patience: Duration::MAX }
+        Self { rounds: self.rounds.min(3), turn: Duration::ZERO, warm_up: Duration::ZERO, patience: Duration::MAX }
     }
 }
 
@@ -39,7 +51,7 @@ pub struct Contestant<'a> {
 
 /// What came of it, in the order of the contestants, of which the first is the baseline. Those that fail are missing.
 pub fn compete(contestants: &[Contestant<'_>], effort: Effort) -> Vec<Outcome> {
-    let counts: Vec<Option<usize>> = contestants.iter().map(|contestant| contestant.calibrate(effort.turn)).collect();
+    let counts: Vec<Option<usize>> = contestants.iter().map(|contestant| contestant.calibrate(effort)).collect();
     let mut values = vec![Vec::new(); contestants.len()];
     let mut spent = vec![Duration::ZERO; contestants.len()];
     for round in 0..effort.rounds {
@@ -63,17 +75,25 @@ pub fn compete(contestants: &[Contestant<'_>], effort: Effort) -> Vec<Outcome> {
 }
 
 impl Contestant<'_> {
-    /// How many times make a turn of this length. `None` when it fails.
-    fn calibrate(&self, turn: Duration) -> Option<usize> {
+    /// Warms it up, and says how many times make a turn. `None` when it fails.
+    ///
+    /// The first time gets memory from the system and has everything loaded and resolved that is not yet, so it can take
+    /// longer than a whole turn. It counts for nothing, and neither does what disturbs one run of two.
+    fn calibrate(&self, Effort { turn, warm_up, .. }: Effort) -> Option<usize> {
+        let begun = Instant::now();
+        (self.run)(1)?;
+        if turn.is_zero() {
+            return Some(1);
+        }
         let mut count = 1;
         loop {
-            let took = (self.run)(count)?;
-            if took >= turn {
+            let took = (self.run)(count)?.min((self.run)(count)?);
+            if took >= turn && begun.elapsed() >= warm_up {
                 return Some(count);
             }
-            // At most tenfold: a first run is slow.
-            let factor = turn.as_secs_f64() / took.as_secs_f64().max(1e-9);
-            count = (count as f64 * factor.clamp(1.2, 10.0)).ceil() as usize;
+            // A little more than a turn, so that the next run is none too short.
+            let factor = 1.1 * turn.as_secs_f64() / took.as_secs_f64().max(1e-9);
+            count = (count as f64 * factor.clamp(0.1, 10.0)).ceil() as usize;
         }
     }
 

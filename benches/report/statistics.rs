@@ -1,6 +1,6 @@
 //! Quartiles of what was measured.
 
-use crate::results::Quartiles;
+use super::results::Quartiles;
 
 /// The value that this share of the sorted values, of which there is one at least, stays below.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {

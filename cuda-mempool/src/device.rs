@@ -109,13 +109,13 @@ impl Device {
     /// # Errors
     /// As [`Device::count`].
     #[doc(alias = "cudaDeviceGetAttribute")]
+    #[inline]
     pub fn attribute(self, attribute: cudaDeviceAttr) -> Result<Option<i32>> {
         let mut value = 0;
         // SAFETY: the out pointer is valid, and any attribute may be asked for.
         match unsafe { call!(cudaDeviceGetAttribute(&mut value, attribute, self.0)) } {
             Ok(()) => Ok(Some(value)),
-            Err(error) if error.raw() == cudaError_t::cudaErrorInvalidValue => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => none_if_unknown(error),
         }
     }
 
@@ -195,6 +195,14 @@ impl Device {
         unsafe { call!(cudaDeviceSynchronize()) }?;
         pool::sweep();
         Ok(())
+    }
+}
+
+#[cold]
+fn none_if_unknown(error: Error) -> Result<Option<i32>> {
+    match error.raw() {
+        cudaError_t::cudaErrorInvalidValue => Ok(None),
+        _ => Err(error),
     }
 }
 

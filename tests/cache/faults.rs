@@ -48,7 +48,6 @@ const FUNCTIONS: &[&str] = &[
     "cudaMemPoolSetAttribute",
     "cudaMemPoolTrimTo",
     "cudaMemsetAsync",
-    "cudaSetDevice",
     "cudaStreamCreateWithFlags",
     "cudaStreamDestroy",
     "cudaStreamSynchronize",

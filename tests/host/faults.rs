@@ -1,17 +1,29 @@
-//! Every call that the allocator makes fails once: nothing leaks but what could not be released, and that is told.
+//! Every call that the allocator makes fails once, and many fail in one life: nothing leaks but what could not be released,
+//! and that is told.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocator_api2::vec::Vec as PinnedVec;
-use cuda_mempool::host::{NumaAllocator, PinnedBox};
-use cuda_mempool::{on_drop_error, Device, Result};
-use cudart_sim_control::Control;
+use cuda_mempool::host::{NumaAllocator, NumaAllocatorBuilder, PinnedBox};
+use cuda_mempool::{on_drop_error, Device, Location, Result};
+use cudart_sim_control::{Control, Live};
 
 use crate::on_simulator;
 
+/// Every kind of place, with and without grants.
+const PLACES: [fn(Device) -> NumaAllocatorBuilder; 3] = [
+    |device| NumaAllocator::builder().near(device),
+    |device| NumaAllocator::builder().node(0).grant([device]),
+    |_| NumaAllocator::builder().location(Location::Host),
+];
+
+/// Stronger than a pool's own alignment.
+#[repr(align(4096))]
+struct Page([u8; 100_000]);
+
 /// All that an allocator does, in one life. Goes on after a failure, as a program would.
-fn life(device: Device) -> Result<()> {
-    let pinned = NumaAllocator::builder().near(device).chunk_size(256 << 10).cap(16 << 20).build()?;
+fn life(device: Device, place: fn(Device) -> NumaAllocatorBuilder) -> Result<()> {
+    let pinned = place(device).chunk_size(256 << 10).cap(16 << 20).build()?;
     let mut outcome = pinned.prime(4 << 20);
     let mut keep = |answer: Result<PinnedBox<[u8]>>| match answer {
         Ok(boxed) => Some(boxed),
@@ -25,6 +37,12 @@ fn life(device: Device) -> Result<()> {
     // Past the cap, so that it reclaims, unless something failed before.
     drop(keep(PinnedBox::zeroed(&pinned, 15 << 20)));
     drop(large);
+    if let Ok(page) = PinnedBox::new(&pinned, Page([3; 100_000])) {
+        assert_eq!((std::ptr::from_ref(&*page) as usize % 4096, page.0[99_999]), (0, 3));
+    }
+    if let Some(small) = &small {
+        let _ = pinned.device_ptr(device, small);
+    }
     let mut growing = PinnedVec::new_in(pinned.clone());
     for byte in 0..300_000_u32 {
         if growing.try_reserve(1).is_err() {
@@ -43,50 +61,69 @@ fn life(device: Device) -> Result<()> {
 
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs a life in which the nth call answers out of memory. Says whether there was an nth call.
-fn life_with_fault(sim: Control, device: Device, nth: u64, error: u32) -> bool {
+/// Runs a life with these faults. Says how many calls it made, how many objects it left behind, which stay for good, and
+/// how many failures of a `Drop` were told.
+fn life_with_faults(sim: Control, device: Device, place: usize, faults: &str) -> (u64, u64, u64) {
     sim.reset();
     let before = sim.live();
     TOLD.store(0, Ordering::SeqCst);
-    sim.add_faults(&format!("*#{nth}={error}")).expect("a rule");
-    // The cap makes one request fail in any case, so the outcome alone does not say whether the fault was met.
-    let _ = life(device);
-    let met = sim.total_calls() >= nth;
+    sim.add_faults(faults).expect("a rule");
+    // The cap makes one request fail in any case, so the outcome does not say whether a fault was met.
+    let _ = life(device, PLACES[place]);
+    let calls = sim.total_calls();
     sim.clear_faults();
-    let leaked = sim.live() != before;
-    if leaked {
-        assert_eq!(TOLD.load(Ordering::SeqCst), 1, "call {nth}: {}", sim.leak_report());
-        one_is_left(sim, before);
-    }
-    met
+    let live = sim.live();
+    let memory = live.pool_allocations - before.pool_allocations;
+    // Memory that could not be freed keeps its pool.
+    let pools = (live.pools - before.pools).saturating_sub(memory);
+    let left = memory + pools + (live.streams - before.streams) + (live.events - before.events);
+    (calls, left, TOLD.load(Ordering::SeqCst) as u64)
 }
 
-/// What a failed release left behind stays for good: later lives count from there.
-fn one_is_left(sim: Control, before: cudart_sim_control::Live) {
-    let left = sim.live();
-    let more = (left.pools - before.pools)
-        + (left.streams - before.streams)
-        + (left.pool_allocations - before.pool_allocations)
-        + (left.events - before.events);
-    // Memory that could not be freed keeps its pool.
-    let expected = 1 + (left.pool_allocations - before.pool_allocations).min(1);
-    assert_eq!(more, expected, "one failed release leaves one object: {}", sim.leak_report());
+/// Has the failures counted that a `Drop` cannot return.
+fn counting(test: impl FnOnce()) {
+    on_drop_error(|_| {
+        TOLD.fetch_add(1, Ordering::SeqCst);
+    });
+    test();
+    on_drop_error(|error| eprintln!("{error}"));
 }
 
 #[test]
 fn each_call_may_fail() {
     on_simulator(|sim, device| {
-        on_drop_error(|_| {
-            TOLD.fetch_add(1, Ordering::SeqCst);
-        });
-        for error in [2, 1, 999] {
-            let mut nth = 1;
-            while life_with_fault(sim, device, nth, error) {
-                nth += 1;
+        counting(|| {
+            for (place, error) in [(0, 2), (0, 1), (0, 999), (1, 2), (2, 2)] {
+                let mut nth = 1;
+                loop {
+                    let (calls, left, told) = life_with_faults(sim, device, place, &format!("*#{nth}={error}"));
+                    assert!(left <= 1, "one failed release leaves one object: {}", sim.leak_report());
+                    assert!(left <= told, "call {nth} of place {place}, untold: {}", sim.leak_report());
+                    if calls < nth {
+                        break;
+                    }
+                    nth += 1;
+                }
+                assert!(nth > 40, "a life makes more calls than {nth}");
             }
-            assert!(nth > 40, "a life makes more calls than {nth}");
-        }
-        on_drop_error(|error| eprintln!("{error}"));
+        });
+        Ok(())
+    });
+}
+
+#[test]
+fn many_calls_may_fail() {
+    on_simulator(|sim, device| {
+        counting(|| {
+            let mut told_in_all = 0;
+            for round in 0..45 {
+                let rate = [0.05, 0.2, 0.5][round % 3];
+                let (_, left, told) = life_with_faults(sim, device, round / 3 % 3, &format!("*%{rate}=2"));
+                assert!(left <= told, "{left} left, {told} told: {}", sim.leak_report());
+                told_in_all += told;
+            }
+            assert!(told_in_all > 0, "some release has failed");
+        });
         Ok(())
     });
 }

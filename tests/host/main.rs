@@ -10,6 +10,7 @@ mod lifetime;
 mod placement;
 mod threads;
 mod trait_contract;
+mod trait_model;
 
 #[path = "../support"]
 mod support {
@@ -18,6 +19,11 @@ mod support {
     pub mod kernel;
 }
 
+/// The trait that is called by hand: of the standard library where it has one.
+#[cfg(not(feature = "nightly"))]
+use allocator_api2::alloc as allocator_api;
+#[cfg(feature = "nightly")]
+use std::alloc as allocator_api;
 use std::sync::{Mutex, PoisonError};
 
 use cuda_mempool::host::NumaAllocator;

@@ -149,6 +149,20 @@ fn an_old_driver_is_named() {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.missing().unwrap().contains(what), "{error}");
         }
+        assert_eq!(sim.calls("cudaHostAlloc"), Some(0), "no other memory was taken");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_node_whose_pools_the_driver_refuses_is_named() {
+    on_simulator(|sim, _| {
+        sim.add_faults("cudaMemPoolCreate#1=1").expect("a rule");
+        let error = NumaAllocator::builder().node(0).build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let missing = error.missing().unwrap();
+        assert!(missing.contains("NUMA node 0") && missing.contains("driver"), "{missing}");
+        assert_eq!(sim.calls("cudaMemPoolCreate"), Some(1), "no other memory was tried");
         Ok(())
     });
 }

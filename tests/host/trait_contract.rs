@@ -3,9 +3,9 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use allocator_api2::alloc::{AllocError, Allocator};
 use cuda_mempool::ErrorKind;
 
+use crate::allocator_api::{AllocError, Allocator};
 use crate::{alone, pinned};
 
 fn layout(size: usize, align: usize) -> Layout {

@@ -4,11 +4,10 @@ mod programs;
 #[cfg(feature = "generators")]
 mod report;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 
 use crate::cargo;
 #[cfg(not(feature = "generators"))]
@@ -19,19 +18,16 @@ pub use programs::build;
 /// Measures, unless the results of an earlier run are given, and makes docs/benchmarks.* of them.
 pub fn run(from: &[PathBuf]) -> Result<()> {
     if from.is_empty() {
-        report::make(&measure()?)
+        report::make(&[measure()?])
     } else {
         report::make(from)
     }
 }
 
-fn measure() -> Result<Vec<PathBuf>> {
+fn measure() -> Result<PathBuf> {
     let folder = crate::target().join("bench/programs");
     programs::build(&folder)?;
     let results = crate::target().join("bench/results");
-    if results.exists() {
-        fs::remove_dir_all(&results)?;
-    }
     cargo::run(Command::new(folder.join("bench.sh")).arg(&results)).with_context(|| {
         format!(
             "without a GPU here: copy {} to a machine with one, run its bench.sh there, and give what it writes to \
@@ -39,8 +35,5 @@ fn measure() -> Result<Vec<PathBuf>> {
             folder.display()
         )
     })?;
-    let entries = fs::read_dir(&results).with_context(|| results.display().to_string())?;
-    let files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    ensure!(!files.is_empty(), "bench.sh wrote nothing");
-    Ok(files)
+    Ok(results.join("results.json"))
 }

@@ -44,6 +44,15 @@ pub fn cargo(args: &[&str]) -> Command {
     cargo
 }
 
+/// As [`cargo`], of another toolchain that rustup has.
+pub fn of_toolchain(name: &str, args: &[&str]) -> Command {
+    let mut cargo = Command::new("rustup");
+    cargo.args(["run", name, "cargo"]).args(args).current_dir(crate::root()).env_remove("CARGO_MANIFEST_DIR");
+    // The variables that name this toolchain's programs.
+    cargo.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTDOC");
+    cargo
+}
+
 /// Runs to the end and fails with the command when it does.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {command:?}"))?;

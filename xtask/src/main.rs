@@ -56,7 +56,7 @@ enum Command {
     Bundle,
     /// Measure the crate beside the C calls and its peers on a GPU, and draw the result: docs/benchmarks.md.
     Bench {
-        /// Measure nothing; draw these results of target/bundle/bench/bench.sh.
+        /// Measure nothing; draw these results.json of target/bundle/bench/bench.sh.
         #[arg(long)]
         from: Vec<PathBuf>,
         /// Measure nothing; count the instructions of the hot paths anew, which `cargo xtask test counts` keeps to.

@@ -19,8 +19,10 @@ pub enum Part {
     /// Against the bindings of every supported CUDA version the crates compile without a warning, and what hides the
     /// differences between the versions does so; against some, the safe layer's tests pass.
     Versions,
-    /// The test suites, in every link kind.
+    /// The test suites, in every link kind, and those of this tool.
     Suites,
+    /// What needs a nightly compiler: the standard library's own collections in pinned memory.
+    Nightly,
     /// The hot paths take no more instructions than they did.
     Counts,
     /// What `cargo package` packs builds alone.
@@ -46,6 +48,7 @@ impl Part {
             Self::Bindings => bindings::run(true),
             Self::Versions => versions(),
             Self::Suites => suites(),
+            Self::Nightly => nightly(),
             Self::Counts => counts::check(),
             Self::Packages => packages(),
         }
@@ -86,6 +89,7 @@ fn versions() -> Result<()> {
 }
 
 fn suites() -> Result<()> {
+    cargo::run(&mut cargo::cargo(&["test", "--package", "xtask", "--features", "generators"]))?;
     for cuda in wheels::SUPPORTED {
         cuda.root()?;
     }
@@ -99,6 +103,35 @@ fn suites() -> Result<()> {
         cargo::run(&mut test).with_context(|| format!("link kind {}", link.name()))?;
     }
     Ok(())
+}
+
+/// With the nightly toolchain if rustup has it, else with this one, made to pass for nightly. Documents the safe layer as
+/// docs.rs does, too.
+fn nightly() -> Result<()> {
+    let asked = Command::new("rustup").args(["run", "nightly", "rustc", "--version"]).output();
+    let version = asked.ok().filter(|output| output.status.success());
+    match &version {
+        Some(output) => print!("by the nightly toolchain: {}", String::from_utf8_lossy(&output.stdout)),
+        None => println!("by this toolchain with RUSTC_BOOTSTRAP=1, as rustup has no nightly one"),
+    }
+    let cargo = |args: &[&str]| -> Result<Command> {
+        let mut command = match version {
+            Some(_) => cargo::of_toolchain("nightly", args),
+            None => cargo::cargo(args),
+        };
+        // A nightly compiler takes no notice of it.
+        command.env("RUSTC_BOOTSTRAP", "1");
+        // So that the two toolchains do not build everything anew after each other.
+        command.env("CARGO_TARGET_DIR", crate::target().join("nightly"));
+        Link::Dlopen.apply(&mut command)?;
+        Ok(command)
+    };
+    let mut host = cargo(&["test", "--package", "cuda-mempool-tests", "--features", "nightly", "--test", "host"])?;
+    sim::apply(&mut host)?;
+    cargo::run(host.env("CUDA_MEMPOOL_REQUIRE_SIM", "1"))?;
+    let mut doc = cargo(&["doc", "--package", "cuda-mempool", "--no-deps", "--features", "nightly,allocator-api2"])?;
+    // Not all warnings: any nightly compiler may have new ones.
+    cargo::run(doc.env("RUSTDOCFLAGS", "--deny rustdoc::broken-intra-doc-links"))
 }
 
 /// Builds what `cargo package` packs in a workspace of its own, where nothing else of this one is in reach.

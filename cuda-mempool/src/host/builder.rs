@@ -108,7 +108,7 @@ impl NumaAllocatorBuilder {
         };
         match location {
             Location::Host => {}
-            Location::HostNuma(node) => require_node(node)?,
+            Location::HostNuma(node) => require_node(node, node::list().as_deref())?,
             other => return Err(invalid(format!("{other} is not on the host alone"))),
         }
         // Freed memory stays warm: what the pool keeps is for this allocator alone, which trims it when told to.
@@ -137,10 +137,10 @@ fn node_near(device: Device) -> Result<u32> {
     })
 }
 
-/// Refuses a node that the kernel says is not there. Where it does not say, the driver decides.
-fn require_node(node: u32) -> Result<()> {
-    match node::list() {
-        Some(list) if node::is_among(node, &list) == Some(false) => Err(no_such_node(node, Some(&list))),
+/// Refuses a node that is not in the kernel's list. Where there is none, as without NUMA, the driver decides.
+fn require_node(node: u32, list: Option<&str>) -> Result<()> {
+    match list {
+        Some(list) if node::is_among(node, list) == Some(false) => Err(no_such_node(node, Some(list))),
         _ => Ok(()),
     }
 }
@@ -155,4 +155,20 @@ fn no_such_node(node: u32, list: Option<&str>) -> Error {
 
 fn invalid(why: String) -> Error {
     Error::refused(ErrorKind::InvalidValue, FUNCTION, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_believed_about_nodes_and_else_the_driver() {
+        let error = require_node(2, Some("0-1,4")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let missing = error.missing().expect("it says what is missing");
+        assert!(missing.contains("node 2") && missing.contains("0-1,4"), "{missing}");
+        for list in [Some("0-1,2"), Some("what is this"), None] {
+            assert!(require_node(2, list).is_ok(), "{list:?}");
+        }
+    }
 }

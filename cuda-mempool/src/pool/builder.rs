@@ -5,7 +5,7 @@ use std::ops::BitOr;
 use cuda_mempool_sys as sys;
 use sys::{cudaMemAllocationHandleType, cudaMemPoolProps, cudaMemPool_t};
 
-use super::{access, retired, Access, Location, MemPool, ReusePolicy};
+use super::{access, Access, Location, MemPool, ReusePolicy};
 use crate::error::call;
 use crate::{Device, Error, ErrorKind, Feature, Result, Support, Version};
 
@@ -125,7 +125,6 @@ impl MemPoolBuilder {
     #[doc(alias = "cudaMemPoolCreate")]
     pub fn build(self) -> Result<MemPool> {
         self.require_support()?;
-        retired::sweep();
         let mut raw: cudaMemPool_t = std::ptr::null_mut();
         let props = self.props();
         // SAFETY: the pointers are valid.

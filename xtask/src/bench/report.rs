@@ -6,18 +6,27 @@ mod merge;
 mod plot;
 #[path = "../../../benches/report/results.rs"]
 mod results;
+#[cfg(test)]
+#[path = "../../../benches/report/statistics.rs"]
+mod statistics;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
 use results::Report;
 
-/// Makes docs/benchmarks.* of the results of one run's programs.
+/// Makes docs/benchmarks.* of the results of one machine.
 pub fn make(files: &[PathBuf]) -> Result<()> {
-    let reports: Result<Vec<Report>> = files.iter().map(|file| read(file)).collect();
-    let report = merge::merge(reports?)?;
+    let mut reports = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        reports.extend(read(&text).with_context(|| file.display().to_string())?);
+    }
+    let report = merge::merge(reports)?;
 
     let simulated = report.machine.get("simulated").is_some_and(|simulated| simulated == "true");
     // What was measured on the simulated runtime shows the form, and is no result.
@@ -31,7 +40,7 @@ pub fn make(files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Report> {
-    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    serde_json::from_str(&text).with_context(|| file.display().to_string())
+/// The reports of the programs that bench.sh ran, which stand in its file one after the other.
+fn read(text: &str) -> Result<Vec<Report>> {
+    Ok(serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>()?)
 }

@@ -1,14 +1,6 @@
 //! The allocator over the system's memory: no CUDA here, so that sanitizers, valgrind and Miri can follow.
 //!
-//! ```sh
-//! cargo +nightly miri test -p cuda-mempool --lib host::
-//! RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p cuda-mempool --lib host::
-//! RUSTFLAGS=-Zsanitizer=address cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p cuda-mempool --lib host::
-//! CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind -q --error-exitcode=9" cargo test -p cuda-mempool --lib host::
-//! ```
-//!
-//! `CUDA_MEMPOOL_HAMMER_SECONDS` makes the threads go on for longer. The thread sanitizer must see into the locks of the
-//! standard library, so it needs that built anew.
+//! CONTRIBUTING.md has the commands. `CUDA_MEMPOOL_HAMMER_SECONDS` makes the threads go on for longer.
 
 mod bounds;
 mod model;

@@ -46,11 +46,12 @@ pub fn write(report: &Report, plots: &[Plot]) -> String {
     machine(report, &mut text);
     text += "\n## How it is measured\n\n\
          All subjects of a question take turns within one run, in an order that changes from round to round, and the\n\
-         device is idle before each turn. A turn is a batch of at least 1.5 ms. A ratio is that of two values of one\n\
-         round; the tables show its median with the quartiles. Times are of one allocation with its free, as one thread\n\
-         sees it; several threads begin together, each with a stream of its own, and their mean counts. Every pool keeps\n\
-         what it has. Peers in Python ran in a program of their own, right after, beside the same C calls.\n\
-         Absolute times move between machines; ratios travel better, and still only so far.\n\n\
+         device is idle before each turn. A turn is a batch of about 1.5 ms, and before its first one each has run for\n\
+         50 ms. A ratio is that of two values of one round; the tables show its median with the quartiles. Times are of\n\
+         one allocation with its free, as one thread sees it; several threads begin together, each with a stream of its\n\
+         own, and their mean counts. Every pool keeps what it has. Peers in Python ran in a program of their own, right\n\
+         after, beside the same C calls. Absolute times move between machines; ratios travel better, and\n\
+         still only so far.\n\n\
          cuda-core frees on a thread of its own, whose work is not in its figures.\n";
     goals(report, &mut text);
     for &(memory, workload, title) in SECTIONS {

@@ -43,11 +43,15 @@ fn tell_link_kinds_apart(report: &mut Report) {
 
 /// To the answers of the same question, if there are any. Each ratio is to the baseline of its own program.
 fn add(cells: &mut Vec<Cell>, cell: Cell) {
-    match cells.iter_mut().find(|known| known.question == cell.question) {
-        Some(known) => {
-            let new = cell.results.into_iter().filter(|outcome| outcome.subject != cell.baseline);
-            known.results.extend(new);
-        }
-        None => cells.push(cell),
+    let Some(known) = cells.iter_mut().find(|known| known.question == cell.question) else { return cells.push(cell) };
+    let subjects = |cell: &Cell| cell.results.iter().map(|outcome| outcome.subject.clone()).collect::<Vec<_>>();
+    if subjects(known) == subjects(&cell) {
+        // The same program once more: what it says last counts.
+        *known = cell;
+        return;
+    }
+    for outcome in cell.results.into_iter().filter(|outcome| outcome.subject != cell.baseline) {
+        known.results.retain(|before| before.subject != outcome.subject);
+        known.results.push(outcome);
     }
 }
