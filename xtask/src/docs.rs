@@ -6,6 +6,7 @@ use std::fs;
 use anyhow::{bail, ensure, Context, Result};
 
 #[path = "../../tests/support/guide.rs"]
+#[allow(dead_code)] // the build script uses the rest
 mod guide;
 
 const BEGIN: &str = "<!-- From here on: made from the guide by `cargo xtask docs` -->\n";
