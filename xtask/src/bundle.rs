@@ -51,7 +51,7 @@ pub fn run() -> Result<PathBuf> {
         let mut examples = cargo::cargo(&["build", "--release", "--examples"]);
         examples.args(["--package", "cuda-mempool-tests", "--package", "cuda-mempool"]);
         examples.args(["--features", "cuda-mempool/allocator-api2"]);
-        let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
+        let with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
         let mut two_runtimes = cargo::cargo(&["test", "--release", "--no-run", "--manifest-path", TWO_RUNTIMES]);
         two_runtimes.env("THEIR_CUDA_HOME", wheels::cuda(12, 9).root()?);
         let mut commands = vec![tests, examples, with_kernel];
