@@ -3,7 +3,7 @@
 use std::env;
 use std::path::Path;
 
-#[path = "tests/c/samples.rs"]
+#[path = "tests/samples/mod.rs"]
 mod samples;
 
 fn main() {
@@ -24,8 +24,11 @@ fn main() {
         println!("cargo:rustc-cfg=cuda_headers");
         println!("cargo:rerun-if-changed=wrapper.h");
         println!("cargo:rerun-if-changed=tests/c");
+        println!("cargo:rerun-if-changed=tests/samples");
+        println!("cargo:rerun-if-changed=tests/support/guide.rs");
         println!("cargo:rerun-if-changed=cuda-mempool/src/guide.rs");
         println!("cargo:rerun-if-changed=cuda-mempool/src/guide");
+        println!("cargo:rerun-if-changed=cuda-mempool/src/ipc.rs");
         let out = env::var("OUT_DIR").expect("cargo sets it");
         cc::Build::new()
             .include(".")

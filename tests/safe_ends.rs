@@ -74,7 +74,7 @@ fn a_pool_ends_when_its_memory_is_back() -> Outcome {
     assert_eq!(destroyed(), 0, "a buffer is alive");
     drop(buffer);
     drop(must(MemPool::builder(device(0)).build()));
-    assert_eq!(destroyed(), 1, "nobody has waited for the free: only the new pool, of which there is nothing");
+    assert_eq!(destroyed(), 1, "nobody has waited for the free: it is the new pool, of which there is nothing");
     must(stream.synchronize());
     drop(must(MemPool::builder(device(0)).build()));
     assert_eq!(destroyed(), 3, "the next pool finds that it is over");

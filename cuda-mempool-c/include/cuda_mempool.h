@@ -1,7 +1,7 @@
 /* Pinned memory of a chosen NUMA node: an allocator over the host pools of the CUDA runtime.
  *
- * Copies between such memory and a device run at the full speed of the bus, and allocating it is about as fast as malloc.
- * Link with what `pkg-config cuda-mempool-c` says. */
+ * Copies between such memory and a device that has access to it run at the full speed of the bus, and most
+ * allocations call nothing of CUDA's. Link with what `pkg-config cuda-mempool-c` says. */
 /* Made by `cargo xtask header`; do not edit. */
 
 #ifndef CUDA_MEMPOOL_H
@@ -13,17 +13,18 @@
 // An allocator of pinned memory on one NUMA node of the host. Its functions may be called from all threads at once.
 struct cuda_mempool_allocator;
 
-// Which allocator is wanted. All zero: one on the node nearest to device 0, to which no device has access.
+// Which allocator is wanted. All zero: one on the node nearest to device 0, to which that device has access.
 struct cuda_mempool_options {
     // The CUDA device whose stream the allocator's calls go to.
     int device;
-    // Whether `node` counts: 0 puts the memory on the node nearest to `device`.
+    // Whether `node` counts: 0 puts the memory on the node nearest to `device`, which has access to it then.
     int on_node;
     // The NUMA node of the memory.
     uint32_t node;
     // How many devices `granted` lists.
     uint32_t granted_count;
-    // Devices whose kernels may read and write the memory. May be null if there are none.
+    // Devices, or more of them, that have access: their kernels may read and write the memory, and their copies are
+    // fast. Without access copies are staged, at a fraction of the speed. May be null if there are none.
     const int *granted;
     // How many bytes to take from the system at a time. 0: 32 MiB.
     size_t chunk_size;

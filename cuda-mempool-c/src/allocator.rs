@@ -13,19 +13,20 @@ use crate::{block, cuda_mempool_statistics};
 #[allow(non_camel_case_types)]
 pub struct cuda_mempool_allocator(NumaAllocator);
 
-/// Which allocator is wanted. All zero: one on the node nearest to device 0, to which no device has access.
+/// Which allocator is wanted. All zero: one on the node nearest to device 0, to which that device has access.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct cuda_mempool_options {
     /// The CUDA device whose stream the allocator's calls go to.
     pub device: c_int,
-    /// Whether `node` counts: 0 puts the memory on the node nearest to `device`.
+    /// Whether `node` counts: 0 puts the memory on the node nearest to `device`, which has access to it then.
     pub on_node: c_int,
     /// The NUMA node of the memory.
     pub node: u32,
     /// How many devices `granted` lists.
     pub granted_count: u32,
-    /// Devices whose kernels may read and write the memory. May be null if there are none.
+    /// Devices, or more of them, that have access: their kernels may read and write the memory, and their copies are
+    /// fast. Without access copies are staged, at a fraction of the speed. May be null if there are none.
     pub granted: *const c_int,
     /// How many bytes to take from the system at a time. 0: 32 MiB.
     pub chunk_size: usize,

@@ -7,7 +7,8 @@
 //! [`DeviceBuffer`](crate::DeviceBuffer)s of one pool; the importer gets them and gives them back:
 //!
 //! ```no_run
-//! # fn exporter(socket: std::os::unix::net::UnixStream, device: cuda_mempool::Device) -> cuda_mempool::ipc::Result<()> {
+//! # pub fn exporter(socket: std::os::unix::net::UnixStream, device: cuda_mempool::Device)
+//! #     -> cuda_mempool::ipc::Result<()> {
 //! use cuda_mempool::{ipc::Exporter, HandleTypes, MemPool, Stream};
 //!
 //! let stream = Stream::new(device)?;
@@ -23,7 +24,8 @@
 //! ```
 //!
 //! ```no_run
-//! # fn importer(socket: std::os::unix::net::UnixStream, device: cuda_mempool::Device) -> cuda_mempool::ipc::Result<()> {
+//! # pub fn importer(socket: std::os::unix::net::UnixStream, device: cuda_mempool::Device)
+//! #     -> cuda_mempool::ipc::Result<()> {
 //! use cuda_mempool::{ipc::Importer, Stream};
 //!
 //! let stream = Stream::new(device)?;

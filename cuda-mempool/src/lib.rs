@@ -61,7 +61,7 @@ mod support;
 mod teardown;
 mod version;
 
-/// The README's page of code compiles.
+/// The README's page of code runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

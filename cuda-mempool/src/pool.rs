@@ -34,9 +34,9 @@ pub(crate) use retired::sweep;
 ///
 /// Buffers may outlive their pool. CUDA lets a pool be destroyed then, too, but drivers were seen to crash (580.159 on an
 /// H200). So here a pool is destroyed when all of its memory is back: at once, or, when buffers are alive or nobody has
-/// waited for their frees, the next time that a pool is made, another one ends, or
-/// [`Device::synchronize`](crate::Device::synchronize) returns. Until then it keeps nothing that it could give back.
-/// Code that calls `cudaMemPoolDestroy` itself should wait likewise.
+/// waited for their frees, the next time that another pool ends, memory is short, or
+/// [`Device::synchronize`](crate::Device::synchronize) returns. Until then it keeps nothing that it could give back. Code
+/// that calls `cudaMemPoolDestroy` itself should wait likewise.
 ///
 /// ```
 /// # cuda_mempool::example::run(|device| {

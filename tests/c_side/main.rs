@@ -6,5 +6,7 @@
 mod constants;
 mod errors;
 mod handles;
+mod in_two_processes;
 mod owner;
+mod rmm;
 mod samples;

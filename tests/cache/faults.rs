@@ -52,7 +52,6 @@ const FUNCTIONS: &[&str] = &[
     "cudaStreamDestroy",
     "cudaStreamSynchronize",
     "cudaStreamWaitEvent",
-    "cudaThreadExchangeStreamCaptureMode",
 ];
 
 /// What came of the failures.

@@ -1,5 +1,5 @@
 //! The library for C code: installed as its Makefile does it, found by pkg-config, and used by the program
-//! tests/c/allocator.c, under valgrind too.
+//! tests/c/allocator.c, under valgrind too, and by the program of its README.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,25 +25,38 @@ fn flags(prefix: &Path, arguments: &[&str]) -> Vec<String> {
     printed(&mut pkg_config).split_whitespace().map(str::to_owned).collect()
 }
 
-/// The test program with the shared library, and with the archive.
-fn programs(prefix: &Path, toolkit: &Path) -> [PathBuf; 2] {
-    ["shared", "archive"].map(|kind| {
-        let program = prefix.join(kind);
-        let mut cc = Command::new("cc");
-        cc.args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
-        cc.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/allocator.c"));
-        // Where the linker finds libcudart is the program's to say, as for any program with CUDA.
-        cc.arg("-L").arg(toolkit.join("lib"));
-        if kind == "shared" {
-            cc.args(flags(prefix, &["--cflags", "--libs"]));
-        } else {
-            cc.args(flags(prefix, &["--cflags"])).arg(prefix.join("lib/libcuda_mempool_c.a"));
-            let all = flags(prefix, &["--libs", "--static"]);
-            cc.args(all.iter().filter(|flag| *flag != "-lcuda_mempool_c"));
+/// How the README links the two libraries.
+enum Library {
+    Shared,
+    Archive,
+}
+
+/// A program of C, linked as the README says.
+fn compiled(name: &str, source: &Path, library: Library, prefix: &Path, toolkit: &Path) -> PathBuf {
+    let program = prefix.join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
+    cc.args(match library {
+        Library::Shared => flags(prefix, &["--cflags", "--libs"]),
+        Library::Archive => {
+            let flags = flags(prefix, &["--cflags", "--libs", "--static"]);
+            flags.iter().map(|flag| flag.replace("-lcuda_mempool_c", "-l:libcuda_mempool_c.a")).collect()
         }
-        printed(&mut cc);
-        program
-    })
+    });
+    // Where the linker finds libcudart is the program's to say, as for any program with CUDA.
+    let lib = toolkit.join("lib");
+    cc.arg("-L").arg(&lib).arg(format!("-Wl,-rpath-link,{}", lib.display()));
+    printed(&mut cc);
+    program
+}
+
+/// The program that the README shows.
+fn of_the_readme() -> PathBuf {
+    let readme = include_str!("../../cuda-mempool-c/README.md");
+    let (_, program) = readme.split_once("```c\n").expect("the README has a program");
+    let path = folder().join("c-allocator/program.c");
+    std::fs::write(&path, program.split_once("```").expect("it ends").0).unwrap();
+    path
 }
 
 /// A command that finds the libraries, and does not skip anything.
@@ -60,7 +73,13 @@ fn c_program_with_the_allocator() {
     let has_valgrind = Command::new("valgrind").arg("--version").output().is_ok();
     for link in LINK_KINDS {
         let prefix = installed(link, &toolkit);
-        for program in programs(&prefix, &toolkit) {
+        let readme = compiled("readme", &of_the_readme(), Library::Shared, &prefix, &toolkit);
+        assert_eq!(printed(&mut run(readme, &prefix, &toolkit)), "1 block alive\n");
+        let test = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/allocator.c");
+        for program in [
+            compiled("shared", &test, Library::Shared, &prefix, &toolkit),
+            compiled("archive", &test, Library::Archive, &prefix, &toolkit),
+        ] {
             assert_eq!(printed(&mut run(&program, &prefix, &toolkit)), "passed\n", "{}", program.display());
             if has_valgrind {
                 let mut valgrind = run("valgrind", &prefix, &toolkit);

@@ -10,3 +10,4 @@ mod c_code;
 mod loader;
 mod probe;
 mod real;
+mod two_runtimes;

@@ -71,6 +71,12 @@ impl Build {
         (self.target().join("debug").join(name), libraries.split_whitespace().map(str::to_owned).collect())
     }
 
+    /// Runs those of its tests whose names contain one of these, all if none is named. Gives what they print.
+    pub fn tested(self, names: &[&str]) -> String {
+        let _alone = built();
+        printed(self.cargo("test").arg("--").args(names))
+    }
+
     /// Whether cargo builds it, and what it says. Nothing is linked.
     pub fn check(&self) -> (bool, String) {
         let _alone = built();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::probe::{clean, printed, value, Build};
 
 /// The unpacked toolkit of a version; nothing where the folder of toolkits is not given.
-fn toolkit(version: &str) -> Option<PathBuf> {
+pub fn toolkit(version: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("CUDA_MEMPOOL_TEST_WHEELS") else {
         println!("skipped: CUDA_MEMPOOL_TEST_WHEELS is not set (cargo xtask test sets it)");
         return None;

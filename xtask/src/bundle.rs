@@ -30,6 +30,9 @@ const TESTS: &[&str] = &[
 /// A program with a kernel of its own.
 const C_DEPENDANT: &str = "tests/fixtures/c-dependant/Cargo.toml";
 
+/// A test of Rust and C that have a runtime each.
+const TWO_RUNTIMES: &str = "tests/fixtures/two-runtimes/Cargo.toml";
+
 /// What the target machine runs.
 const SCRIPTS: &[(&str, &str)] =
     &[("run.sh", include_str!("bundle/run.sh")), ("sanitize.sh", include_str!("bundle/sanitize.sh"))];
@@ -48,8 +51,14 @@ pub fn run() -> Result<PathBuf> {
         let mut examples = cargo::cargo(&["build", "--release", "--examples"]);
         examples.args(["--package", "cuda-mempool-tests", "--package", "cuda-mempool"]);
         examples.args(["--features", "cuda-mempool/allocator-api2"]);
-        let mut with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
-        for command in [&mut tests, &mut examples, &mut with_kernel] {
+        let with_kernel = cargo::cargo(&["build", "--release", "--manifest-path", C_DEPENDANT]);
+        let mut two_runtimes = cargo::cargo(&["test", "--release", "--no-run", "--manifest-path", TWO_RUNTIMES]);
+        two_runtimes.env("THEIR_CUDA_HOME", wheels::cuda(12, 9).root()?);
+        let mut commands = vec![tests, examples, with_kernel];
+        if link == Link::Dlopen {
+            commands.push(two_runtimes);
+        }
+        for command in &mut commands {
             link.apply(command)?;
             // The C side wants headers where Rust does not, and a device compiler for its kernel.
             command.env("CUDA_HOME", wheels::nvcc()?);

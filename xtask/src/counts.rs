@@ -85,7 +85,7 @@ pub fn renew() -> Result<()> {
     counts.write()
 }
 
-fn has_valgrind() -> bool {
+pub fn has_valgrind() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 

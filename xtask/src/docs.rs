@@ -6,6 +6,7 @@ use std::fs;
 use anyhow::{bail, ensure, Context, Result};
 
 #[path = "../../tests/support/guide.rs"]
+#[allow(dead_code)] // the build script uses the rest
 mod guide;
 
 const BEGIN: &str = "<!-- From here on: made from the guide by `cargo xtask docs` -->\n";
@@ -60,11 +61,15 @@ fn samples() -> Result<String> {
 fn without_links(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
-    while let Some((before, link)) = rest.split_once("](crate::") {
-        let (open, _) = before.rsplit_once('[').map_or((before, ""), |parts| parts);
-        plain += open;
-        plain += &before[open.len()..].replacen('[', "", 1);
-        rest = link.split_once(')').map_or("", |(_, after)| after);
+    while let Some((before, link)) = rest.split_once("](") {
+        let (target, after) = link.split_once(')').expect("a link is closed");
+        rest = after;
+        if target.starts_with("crate::") || target.starts_with("super::") || target.starts_with('#') {
+            let (outside, inside) = before.rsplit_once('[').expect("a link is opened");
+            plain = plain + outside + inside;
+        } else {
+            plain = format!("{plain}{before}]({target})");
+        }
     }
     plain + rest
 }

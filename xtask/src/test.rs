@@ -95,6 +95,9 @@ fn suites() -> Result<()> {
     }
     wheels::nvcc()?;
     wheels::rmm()?;
+    if !counts::has_valgrind() {
+        println!("left out: the allocator for C is not looked at by valgrind (install it)");
+    }
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
         link.apply(&mut test)?;

@@ -40,11 +40,11 @@ pub const SUPPORTED: &[Cuda] = &[
     version(13, 5, "13.5.37", "13.5.37"),
 ];
 
-/// The headers of RAPIDS RMM, below `rmm/include`: of a version that has its class as the guide uses it.
+/// The headers and libraries of RAPIDS RMM, of a version that has its class as the guide uses it.
 pub fn rmm() -> Result<PathBuf> {
-    let headers = r"(?:nvidia/)?[^/]+/(include/.*)";
+    let members = r"(?:nvidia/)?[^/]+/(include/.*|lib64/[^/]+\.so)";
     let packages = ["librmm-cu12==25.8.0", "rapids-logger==0.1.19", "nvidia-cuda-cccl-cu12==12.9.27"];
-    unpacked("rmm", &packages.map(|package| (package, headers)))
+    unpacked("rmm-25.8.0", &packages.map(|package| (package, members)))
 }
 
 /// The libclang that bindgen runs on, exact for the same reason.

@@ -18,6 +18,7 @@ pub fn value(report: &Report) -> Value {
             "bindings": runtime.built_for.to_string(),
         })),
         "driver": or_error(&report.driver, |driver| json!(driver.map(|version| version.to_string()))),
+        "driver_release": report.driver_release,
         "devices": or_error(&report.devices, |devices| devices.iter().map(of_device).collect()),
         "numa_nodes": report.nodes.iter().map(of_pool).collect::<Value>(),
     })

@@ -6,7 +6,10 @@ use cuda_mempool::{Result, ReusePolicy, Support, Version};
 
 pub struct Report {
     pub runtime: std::result::Result<Runtime, String>,
+    /// The newest CUDA that the driver serves.
     pub driver: Result<Option<Version>>,
+    /// The driver's own version, from the kernel's files. CUDA does not tell it.
+    pub driver_release: Option<String>,
     pub devices: Result<Vec<DeviceReport>>,
     /// The default pool of each NUMA node of the host.
     pub nodes: Vec<PoolReport>,
@@ -23,7 +26,8 @@ pub struct Runtime {
 
 pub struct DeviceReport {
     pub device: Device,
-    /// What the driver's files say of it, where there are such.
+    /// From the driver's files, where there are such. The runtime function for it has another signature in each CUDA
+    /// version.
     pub name: Option<String>,
     pub uuid: Option<String>,
     pub pci_bus_id: Result<String>,
@@ -54,7 +58,9 @@ pub struct PoolFacts {
 impl Report {
     pub fn new() -> Self {
         let devices = Device::all().map(|devices| devices.map(DeviceReport::new).collect());
-        Self { runtime: runtime(), driver: Version::of_driver(), devices, nodes: nodes() }
+        let driver_release = std::fs::read_to_string("/sys/module/nvidia/version").ok();
+        let driver_release = driver_release.map(|text| text.trim().to_owned());
+        Self { runtime: runtime(), driver: Version::of_driver(), driver_release, devices, nodes: nodes() }
     }
 }
 
@@ -71,12 +77,11 @@ fn runtime() -> std::result::Result<Runtime, String> {
 impl DeviceReport {
     fn new(device: Device) -> Self {
         let pci_bus_id = device.pci_bus_id();
-        let file = pci_bus_id.as_ref().ok().and_then(|bus| driver_file(bus));
         let others = Device::all().into_iter().flatten().filter(|&other| other != device);
         Self {
             device,
-            name: file.as_deref().and_then(|text| line_of(text, "Model")),
-            uuid: file.as_deref().and_then(|text| line_of(text, "GPU UUID")),
+            name: pci_bus_id.as_ref().ok().and_then(|bus| name(bus)),
+            uuid: uuid(device),
             pci_bus_id,
             compute_capability: capability(device),
             memory: device.memory(),
@@ -89,15 +94,24 @@ impl DeviceReport {
     }
 }
 
-/// What the driver says of a GPU. The runtime function that tells its name has another signature in each CUDA version.
-fn driver_file(pci_bus_id: &str) -> Option<String> {
+fn name(pci_bus_id: &str) -> Option<String> {
     let folder = std::path::Path::new("/proc/driver/nvidia/gpus").join(pci_bus_id.to_lowercase());
-    std::fs::read_to_string(folder.join("information")).ok()
+    let text = std::fs::read_to_string(folder.join("information")).ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    Some(name.trim().to_owned())
 }
 
-fn line_of(text: &str, key: &str) -> Option<String> {
-    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    Some(value.trim().to_owned())
+/// As `nvidia-smi` writes it, but for the `GPU-` or `MIG-` that stands before it there.
+#[cfg(target_os = "linux")]
+fn uuid(device: Device) -> Option<String> {
+    let digits: String = device.uuid().ok()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let groups = [0..8, 8..12, 12..16, 16..20, 20..32];
+    Some(groups.map(|group| &digits[group]).join("-"))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn uuid(_device: Device) -> Option<String> {
+    None
 }
 
 fn capability(device: Device) -> Option<(i32, i32)> {

@@ -21,7 +21,10 @@ pub fn text(report: &Report) -> String {
         }
     }
     match &report.driver {
-        Ok(Some(version)) => line(&mut text, "driver", &format!("for CUDA {version}")),
+        Ok(Some(version)) => {
+            let release = report.driver_release.as_ref().map(|release| format!("{release}, ")).unwrap_or_default();
+            line(&mut text, "driver", &format!("{release}for CUDA {version}"));
+        }
         Ok(None) => line(&mut text, "driver", "none"),
         Err(error) => line(&mut text, "driver", &error.to_string()),
     }

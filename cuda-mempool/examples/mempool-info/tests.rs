@@ -50,9 +50,34 @@ fn json_holds_what_the_crate_answers() {
         assert_eq!(devices.len(), Device::count()?);
         let first = &devices[0];
         assert_eq!(first["pci_bus_id"], device.pci_bus_id()?);
+        #[cfg(target_os = "linux")]
+        if let Ok(uuid) = device.uuid() {
+            let told = first["uuid"].as_str().unwrap().split('-').map(|group| (group.len(), group));
+            let (lengths, groups): (Vec<_>, Vec<_>) = told.unzip();
+            assert_eq!(lengths, [8, 4, 4, 4, 12]);
+            assert_eq!(u128::from_str_radix(&groups.concat(), 16), Ok(u128::from_be_bytes(uuid)));
+        }
         assert_eq!(first["memory"]["total"], device.memory()?.total);
         assert_eq!(first["supports"]["MemoryPools"], "yes");
         assert_eq!(first["pools"][0]["pool"]["release_threshold"], u64::MAX);
+        Ok(())
+    });
+}
+
+#[test]
+fn json_tells_every_field() {
+    let report: serde_json::Value = serde_json::from_str(&output(&["--json"])).unwrap();
+    let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(keys(&report), "crate devices driver driver_release numa_nodes runtime");
+    run(|_| {
+        assert_eq!(keys(&report["runtime"]), "bindings link path version");
+        assert_eq!(
+            keys(&report["devices"][0]),
+            "compute_capability graph_memory host_numa_node memory name ordinal pci_bus_id pools reaches supports uuid"
+        );
+        let pool = &report["devices"][0]["pools"][0]["pool"];
+        assert_eq!(keys(pool), "handle_types max_size release_threshold reuse usage");
+        assert_eq!(keys(&pool["usage"]), "reserved reserved_high used used_high");
         Ok(())
     });
 }

@@ -62,11 +62,23 @@
 //! [`from_raw`](crate::DeviceBuffer::from_raw), and the other way round. C code does not meet errors of this crate: the
 //! thread's last error is clear after each.
 //!
-//! Both sides must use one runtime. Of the link kinds `dylib` and `static` they do, when the C code is compiled as
+//! Both sides best use one runtime. Of the link kinds `dylib` and `static` they do, when the C code is compiled as
 //! [`sys`](crate::sys) says and leaves the linking to it; with `dlopen` the C code links the shared library itself, and
-//! the first call of Rust finds that in the process. C code that brings a `libcudart_static.a` of its own wants the kind
-//! `static` here. The repository's `tests/fixtures/c-dependant` is a crate with C and CUDA code to start from, and
-//! `cuda-mempool-c` is this crate's allocator of pinned memory for C.
+//! the first call of Rust finds that in the process. The repository's `tests/fixtures/c-dependant` is a crate with C and
+//! CUDA code to start from, and `cuda-mempool-c` is this crate's allocator of pinned memory for C.
+//!
+//! A library that comes with a runtime inside, as RMM's does, makes two. They share what is the driver's, and little else:
+//!
+//! | | with two runtimes in the process |
+//! |---|---|
+//! | pools, streams, events and memory | handles of the driver: either side may use, free or destroy what the other made |
+//! | the device's context | the primary one, for both |
+//! | a thread's last error | each has its own, and neither meets that of the other |
+//! | the runtime's version | each has its own; the driver must be new enough for both |
+//! | kernels in C code | known to the runtime that the code was linked with, and launched by it |
+//!
+//! The fixture `two-runtimes` tests that, with C code on a static runtime of another version. C code that brings a
+//! `libcudart_static.a` into the program itself shares it with Rust when the link kind here is `static`.
 //!
 //! # Collections
 //!

@@ -21,6 +21,8 @@
 //! ```
 //!
 //! Pools can lie on the host: on one of its NUMA nodes, and be shared with other processes through a file descriptor.
+//! Devices have no access to them at first: kernels and fills fail, and copies are staged, at 8.4 instead of 55 GB/s on an
+//! H200. [`grant`](super::access#pools-on-the-host) gives access.
 //!
 //! ```c
 //! properties.allocType = cudaMemAllocationTypePinned;

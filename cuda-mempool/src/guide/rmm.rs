@@ -106,12 +106,13 @@
 //!
 //! # Equality
 //!
-//! Resources are equal when either takes back what the other handed out, which is when their pools are the same:
+//! Resources are equal when either takes back what the other handed out, which is when their pools are the same. (RMM
+//! also wants them to be of one class, so its view differs from the resource that it is a view of.)
 //!
 //! ```cpp
-//! rmm::mr::cuda_async_view_memory_resource view{resource.pool_handle()};
-//! bool same = resource.is_equal(other) || resource == other;
-//! bool differs = resource != other;
+//! rmm::mr::cuda_async_view_memory_resource view{resource.pool_handle()}, same{resource.pool_handle()};
+//! assert(resource == resource && view == same && view.is_equal(same));
+//! assert(resource != other && resource != view);
 //! ```
 //!
 //! ```

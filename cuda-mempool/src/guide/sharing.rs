@@ -4,7 +4,8 @@
 //! processes' streams, and go on when a peer dies; [`ipc`](crate::ipc) describes them:
 //!
 //! ```no_run
-//! # fn f(socket: std::os::unix::net::UnixStream, device: cuda_mempool::Device) -> cuda_mempool::ipc::Result<()> {
+//! # pub fn exporter(socket: std::os::unix::net::UnixStream, device: cuda_mempool::Device)
+//! #     -> cuda_mempool::ipc::Result<()> {
 //! use cuda_mempool::{ipc::Exporter, HandleTypes, MemPool, Stream};
 //!
 //! let stream = Stream::new(device)?;
@@ -21,7 +22,7 @@
 //! # A pool
 //!
 //! The exporting process makes a pool that can be shared, and a descriptor of it, which goes to the other process over a
-//! Unix socket. (`send_fd` and `receive_fd` stand for that.)
+//! Unix socket. (`send_fd` and `receive_fd` stand for that; `channel` is the socket.)
 //!
 //! ```c
 //! /* the exporting process */
@@ -32,14 +33,16 @@
 //! send_fd(channel, fd);
 //! ```
 //!
-//! ```
-//! # cuda_mempool::example::run(|device| {
+//! ```no_run
+//! # use std::os::{fd::{AsFd, BorrowedFd}, unix::net::UnixStream};
+//! # fn send_fd(channel: &UnixStream, fd: BorrowedFd<'_>) -> std::io::Result<()> { unimplemented!() }
+//! # fn f(device: cuda_mempool::Device, channel: UnixStream) -> Result<(), Box<dyn std::error::Error>> {
 //! use cuda_mempool::{HandleTypes, MemPool};
 //!
 //! let pool = MemPool::builder(device).handle_types(HandleTypes::POSIX_FD).build()?;
 //! let fd = pool.export_fd()?; // closed on exec, which the C function forgets
-//! # drop(fd);
-//! # Ok(()) });
+//! send_fd(&channel, fd.as_fd())?;
+//! # Ok(()) }
 //! ```
 //!
 //! The importing process gets a pool that cannot allocate. In C the descriptor itself is what is passed as a pointer:
@@ -51,22 +54,22 @@
 //! close(fd);
 //! ```
 //!
-//! ```
-//! # cuda_mempool::example::run(|device| {
-//! # use cuda_mempool::{HandleTypes, MemPool};
-//! # let fd = MemPool::builder(device).handle_types(HandleTypes::POSIX_FD).build()?.export_fd()?;
-//! use std::os::fd::AsFd;
+//! ```no_run
+//! # use std::os::{fd::{AsFd, OwnedFd}, unix::net::UnixStream};
+//! # fn receive_fd(channel: &UnixStream) -> std::io::Result<OwnedFd> { unimplemented!() }
+//! # fn f(channel: UnixStream) -> Result<(), Box<dyn std::error::Error>> {
 //! use cuda_mempool::ipc::ImportedPool;
 //!
+//! let fd = receive_fd(&channel)?;
 //! let pool = ImportedPool::import_fd(fd.as_fd())?;
 //! drop(fd);
-//! # Ok(()) });
+//! # Ok(()) }
 //! ```
 //!
 //! # Memory and its events
 //!
-//! Each allocation is exported by a blob of bytes, and the order by an event that both processes know. `shared` is memory
-//! of the host that both have mapped; any message would do.
+//! Each allocation is exported by a blob of bytes, and the order by an event that both processes know. Any message takes
+//! them across: in C it is memory of the host that both have mapped (`shared`), in Rust the socket.
 //!
 //! ```c
 //! /* the exporting process */
@@ -77,19 +80,19 @@
 //! cudaIpcGetEventHandle(&shared->ready, ready);
 //! ```
 //!
-//! ```
-//! # cuda_mempool::example::run(|device| {
-//! # use cuda_mempool::{HandleTypes, MemPool, Stream};
-//! # let stream = Stream::new(device)?;
-//! # let pool = MemPool::builder(device).handle_types(HandleTypes::POSIX_FD).build()?;
+//! ```no_run
+//! # use std::{io::Write, os::unix::net::UnixStream};
+//! # use cuda_mempool::{Device, MemPool, Stream};
+//! # fn f(device: Device, pool: MemPool, stream: &Stream, mut channel: UnixStream)
+//! #     -> Result<(), Box<dyn std::error::Error>> {
 //! use cuda_mempool::Event;
 //!
 //! let ready = Event::builder(device).interprocess(true).build()?;
-//! let memory = pool.alloc::<u8>(&stream, 512)?;
-//! ready.record(&stream)?;
-//! let bytes: ([u8; 80], [u8; 64]) = (memory.export_pointer()?.to_bytes(), *ready.ipc_handle()?.as_bytes());
-//! # assert_ne!(bytes, ([0; 80], [0; 64]));
-//! # Ok(()) });
+//! let mut memory = pool.alloc::<u8>(stream, 512)?;
+//! ready.record(stream)?;
+//! channel.write_all(&memory.export_pointer()?.to_bytes())?;
+//! channel.write_all(ready.ipc_handle()?.as_bytes())?;
+//! # Ok(()) }
 //! ```
 //!
 //! ```c
@@ -101,16 +104,20 @@
 //! ```
 //!
 //! ```no_run
-//! # use cuda_mempool::example::kernel;
-//! # fn f(device: cuda_mempool::Device, pool: &cuda_mempool::ipc::ImportedPool, stream: &cuda_mempool::Stream,
-//! #     bytes: ([u8; 80], [u8; 64])) -> cuda_mempool::Result<()> {
+//! # use std::{io::Read, os::unix::net::UnixStream};
+//! # use cuda_mempool::{example::kernel, ipc::ImportedPool, Device, Stream};
+//! # fn f(device: Device, pool: ImportedPool, stream: &Stream, mut channel: UnixStream)
+//! #     -> Result<(), Box<dyn std::error::Error>> {
 //! use cuda_mempool::ipc::{EventHandle, PointerExport};
 //! use cuda_mempool::Event;
 //!
+//! let (mut pointer, mut event) = ([0; 80], [0; 64]);
+//! channel.read_exact(&mut pointer)?;
+//! channel.read_exact(&mut event)?;
 //! // SAFETY: the exporter keeps the event until this process is done with it.
-//! let ready = unsafe { Event::open_ipc(&EventHandle::from_bytes(bytes.1), device)? };
+//! let ready = unsafe { Event::open_ipc(&EventHandle::from_bytes(event), device)? };
 //! // SAFETY: the stream waits for the exporter's work before it does its own, and the exporter frees after.
-//! let mut memory = unsafe { pool.import::<u8>(&PointerExport::from_bytes(&bytes.0), stream)? };
+//! let mut memory = unsafe { pool.import::<u8>(&PointerExport::from_bytes(&pointer), stream)? };
 //! stream.wait(&ready)?;
 //! // SAFETY: the kernel writes 512 bytes, on the buffer's stream.
 //! unsafe { kernel(memory.as_mut_ptr(), 512, stream) };
@@ -130,15 +137,15 @@
 //! ```
 //!
 //! ```no_run
-//! # fn f(device: cuda_mempool::Device, memory: cuda_mempool::ipc::ImportedBuffer<u8>, stream: &cuda_mempool::Stream)
-//! #     -> cuda_mempool::Result<[u8; 64]> {
-//! use cuda_mempool::Event;
-//!
+//! # use std::{io::Write, os::unix::net::UnixStream};
+//! # use cuda_mempool::{ipc::ImportedBuffer, Device, Event, Stream};
+//! # fn f(device: Device, memory: ImportedBuffer<u8>, stream: &Stream, mut channel: UnixStream)
+//! #     -> Result<(), Box<dyn std::error::Error>> {
 //! drop(memory);
 //! let finished = Event::builder(device).interprocess(true).build()?;
 //! finished.record(stream)?;
-//! let bytes: [u8; 64] = *finished.ipc_handle()?.as_bytes();
-//! # Ok(bytes) }
+//! channel.write_all(finished.ipc_handle()?.as_bytes())?;
+//! # Ok(()) }
 //! ```
 //!
 //! Then the exporting process may go on with the memory, and free it:
@@ -152,13 +159,16 @@
 //! ```
 //!
 //! ```no_run
-//! # use cuda_mempool::example::kernel;
-//! # fn f(device: cuda_mempool::Device, mut memory: cuda_mempool::DeviceBuffer<u8>, stream: &cuda_mempool::Stream,
-//! #     bytes: [u8; 64]) -> cuda_mempool::Result<()> {
-//! use cuda_mempool::{ipc::EventHandle, Event};
+//! # use std::{io::Read, os::unix::net::UnixStream};
+//! # use cuda_mempool::{example::kernel, Device, DeviceBuffer, Event, Stream};
+//! # fn f(device: Device, mut memory: DeviceBuffer<u8>, stream: &Stream, mut channel: UnixStream)
+//! #     -> Result<(), Box<dyn std::error::Error>> {
+//! use cuda_mempool::ipc::EventHandle;
 //!
+//! let mut event = [0; 64];
+//! channel.read_exact(&mut event)?;
 //! // SAFETY: the importer keeps the event until this process is done with it.
-//! let finished = unsafe { Event::open_ipc(&EventHandle::from_bytes(bytes), device)? };
+//! let finished = unsafe { Event::open_ipc(&EventHandle::from_bytes(event), device)? };
 //! stream.wait(&finished)?;
 //! // SAFETY: the kernel writes 512 bytes, on the buffer's stream.
 //! unsafe { kernel(memory.as_mut_ptr(), 512, stream) };

@@ -63,8 +63,9 @@ impl MemPool {
 
     /// Sets what `device` may do with all memory of this pool, that allocated before included.
     ///
-    /// The owning device always reads and writes. Other devices start with nothing, on pools of the host too. Before
-    /// access is taken away, what the device is doing is waited for.
+    /// The owning device always reads and writes. Other devices start with nothing, on pools of the host too, where copies
+    /// work all the same but [slowly](crate::guide::access#pools-on-the-host). Before access is taken away, what the
+    /// device is doing is waited for.
     ///
     /// ```
     /// # cuda_mempool::example::run(|device| {

@@ -12,9 +12,10 @@ use crate::{Device, Feature};
 pub enum Location {
     /// On a device.
     Device(Device),
-    /// On the host, wherever the system puts it. Needs CUDA 13.0. Devices have no access unless granted.
+    /// On the host, wherever the system puts it. Needs CUDA 13.0. Devices have no access unless
+    /// [granted](crate::MemPoolBuilder::grant), and their copies are slow then.
     Host,
-    /// On this NUMA node of the host. Needs CUDA 12.2. Devices have no access unless granted.
+    /// On this NUMA node of the host. Needs CUDA 12.2. As for access, see [`Location::Host`].
     HostNuma(u32),
     /// Managed memory, which moves to where it is used. Needs CUDA 13.0.
     Managed,
