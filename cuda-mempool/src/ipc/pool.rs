@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl MemPool {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: works on an open descriptor. The runtime leaves the flag clear.
         if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-            return Err(Error::refused(ErrorKind::Other, "fcntl", std::io::Error::last_os_error().to_string()));
+            return Err(refused_by_system("fcntl", &std::io::Error::last_os_error()));
         }
         Ok(fd)
     }
@@ -56,6 +56,10 @@ impl MemPool {
         // SAFETY: the pool is alive; the rest is the caller's promise.
         unsafe { call!(cudaMemPoolExportToShareableHandle(handle, self.as_raw(), raw(types), 0)) }
     }
+}
+
+fn refused_by_system(function: &'static str, error: &std::io::Error) -> Error {
+    Error::refused(ErrorKind::Other, function, error.to_string())
 }
 
 fn raw(types: HandleTypes) -> cudaMemAllocationHandleType {
@@ -133,7 +137,12 @@ impl ImportedPool {
     /// What the runtime answers: error 999 (`cudaErrorUnknown`) to a descriptor that is no pool.
     #[doc(alias = "cudaMemPoolImportFromShareableHandle")]
     pub fn import_fd(fd: BorrowedFd<'_>) -> Result<Self> {
-        // The descriptor itself is what is given as the handle.
+        // The descriptor itself is what is given as the handle, and 0 would be no handle: any other of the same file does.
+        let other = match fd.as_raw_fd() {
+            0 => Some(fd.try_clone_to_owned().map_err(|error| refused_by_system("fcntl", &error))?),
+            _ => None,
+        };
+        let fd = other.as_ref().map_or(fd, AsFd::as_fd);
         let handle = fd.as_raw_fd() as usize as *mut c_void;
         // SAFETY: for this type the handle is a descriptor, which is open.
         unsafe { Self::import_handle(handle, HandleTypes::POSIX_FD) }
