@@ -37,7 +37,6 @@ pub const TESTS: &[Test] = &[
     ("what_cannot_be_lent_comes_back", what_cannot_be_lent_comes_back),
     ("a_dropped_lease_gives_the_memory_back", a_dropped_lease_gives_the_memory_back),
     ("everything_can_be_dropped_in_any_order", everything_can_be_dropped_in_any_order),
-    ("across_process_namespaces", across_process_namespaces),
 ];
 
 /// Receives everything there is, adds one to every byte and gives it back.
@@ -112,7 +111,7 @@ fn many_buffers_are_under_way_at_once() {
     });
 }
 
-fn slowly_filled_fast(
+pub fn slowly_filled_fast(
     pool: &MemPool,
     stream: &cuda_mempool::Stream,
     length: usize,
@@ -460,23 +459,4 @@ fn everything_can_be_dropped_in_any_order() {
         held.assert_again();
         assert_unused(&pool);
     }
-}
-
-fn across_process_namespaces() {
-    let isolated = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
-    let can = std::process::Command::new("unshare").args(isolated).arg("true").status();
-    if !can.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no process namespaces can be made here");
-        return;
-    }
-    let (pool, stream) = (pool(), stream());
-    let mut command = std::process::Command::new("unshare");
-    command.args(isolated).arg(std::env::current_exe().expect("a path"));
-    let (peer, sockets) = Peer::start_by(command, "incrementer", &[]);
-    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
-    let buffer = send(&exporter, slowly_filled(&pool, &stream, 1000, 8)).wait().expect("it comes back");
-    assert!(is_all(&buffer.to_vec().expect("whole"), 9));
-    drop((buffer, exporter, sockets.other));
-    peer.finish();
-    assert_unused(&pool);
 }
