@@ -20,6 +20,8 @@ impl MemPool {
     /// A descriptor with which another process can import this pool, which must have been made with
     /// [`HandleTypes::POSIX_FD`]. It is closed on exec; send it over a socket.
     ///
+    /// From the first time on the runtime keeps a descriptor of its own, as long as the pool lives.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidValue`] when the pool was made without that handle type, or what the runtime answers.
     #[doc(alias = "cudaMemPoolExportToShareableHandle")]
@@ -88,8 +90,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// bring about. An [`Exporter`](super::Exporter) does that.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] for an empty buffer, memory that is not of a pool, or of one made without a handle
-    /// type; or what the runtime answers.
+    /// [`ErrorKind::InvalidValue`] for an empty buffer, memory that is not of a pool, or of one that was not exported
+    /// itself before; or what the runtime answers.
     #[doc(alias = "cudaMemPoolExportPointer")]
     pub fn export_pointer(&self) -> Result<PointerExport> {
         const FUNCTION: &str = "cudaMemPoolExportPointer";
