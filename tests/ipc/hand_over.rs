@@ -24,6 +24,7 @@ pub const ROLES: &[Role] = &[
 pub const TESTS: &[Test] = &[
     ("data_goes_and_comes_back", data_goes_and_comes_back),
     ("the_second_hand_over_imports_nothing", the_second_hand_over_imports_nothing),
+    ("idle_streams_are_left_alone", idle_streams_are_left_alone),
     ("many_buffers_are_under_way_at_once", many_buffers_are_under_way_at_once),
     ("ten_thousand_hand_overs_hold_nothing", ten_thousand_hand_overs_hold_nothing),
     ("buffers_come_and_go", buffers_come_and_go),
@@ -95,6 +96,26 @@ fn the_second_hand_over_imports_nothing() {
             buffer = send(exporter, buffer).wait().expect("it comes back");
         }
         assert_eq!(sim.calls("cudaMemPoolExportPointer"), 0);
+    });
+}
+
+/// What is done already needs no operation of a stream to be ordered.
+fn idle_streams_are_left_alone() {
+    let Some(sim) = sim() else { return };
+    let (pool, stream) = (pool(), stream());
+    with_incrementer(&pool, &[], |exporter| {
+        let buffer = slowly_filled_fast(&pool, &stream, 1000, 1);
+        let mut buffer = send(exporter, buffer).wait().expect("it comes back");
+        stream.synchronize().expect("no fault");
+        sim.reset();
+        for _ in 0..10 {
+            buffer = send(exporter, buffer).wait().expect("it comes back");
+        }
+        assert_eq!([sim.calls("cuStreamWriteValue32"), sim.calls("cuStreamWaitValue32")], [0; 2]);
+        slow(&stream, Duration::from_millis(10));
+        buffer = send(exporter, buffer).wait().expect("it comes back");
+        assert_eq!(sim.calls("cuStreamWriteValue32"), 1);
+        assert!(is_all(&buffer.to_vec().expect("whole"), 13));
     });
 }
 
