@@ -11,6 +11,8 @@ mod measure;
 #[path = "../report/results.rs"]
 mod results;
 #[cfg(target_os = "linux")]
+mod ring;
+#[cfg(target_os = "linux")]
 mod session;
 #[cfg(target_os = "linux")]
 #[path = "../report/statistics.rs"]

@@ -164,7 +164,7 @@ impl<T: Pod + Send> SharedBuffer<T> {
             return Err(Error::ForeignMemory);
         }
         let export = self.buffer().export_pointer()?;
-        let (_, range) = driver::range_of(pointer)?;
+        let range = driver::size_of(pointer)?;
         let mut state = session.lock();
         session.alive(&state)?;
         let slot = state.side.book.enter().ok_or(Error::Full)?;

@@ -205,8 +205,13 @@ unsafe extern "C" fn cuMemGetAddressRange(
     pointer: DevicePointer,
 ) -> Result {
     driver("cuMemGetAddressRange", || {
-        let Found::Live(allocation) = sim::lock().space.find(pointer as usize) else {
-            return Err(cudaError::cudaErrorInvalidValue);
+        let sim = sim::lock();
+        let reached = |allocation: &Allocation| {
+            allocation.place != Place::Host || current::device(&sim).is_ok_and(|it| sim.is_reached_by(allocation, it))
+        };
+        let allocation = match sim.space.find(pointer as usize) {
+            Found::Live(allocation) if reached(&allocation) => allocation,
+            _ => return Err(cudaError::cudaErrorSymbolNotFound),
         };
         // SAFETY: the caller's out pointers; either may be left out.
         unsafe {
@@ -317,7 +322,13 @@ fn attribute_of(sim: &Sim, allocation: &Allocation, attribute: c_uint, pointer: 
         IS_MANAGED => Value::Byte(allocation.place == Place::Managed),
         DEVICE_ORDINAL => Value::Int(device as c_int),
         IS_LEGACY_IPC_CAPABLE => Value::Byte(allocation.kind == Kind::Plain),
-        RANGE_START => Value::Long(allocation.base as u64),
+        RANGE_START => Value::Long(match (&allocation.kind, &allocation.segment) {
+            // Measured on an H200: not where it starts, but how far into what the pool has mapped.
+            (Kind::Pool(_) | Kind::Imported { .. }, Some(segment)) if allocation.place == Place::Host => {
+                (allocation.base - segment.user) as u64
+            }
+            _ => allocation.base as u64,
+        }),
         RANGE_SIZE => Value::Long(allocation.size as u64),
         MAPPED => Value::Byte(true),
         MEMPOOL_HANDLE => Value::Long(match allocation.kind {
