@@ -4,17 +4,17 @@ use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
-use cuda_mempool_sys::{cudaMemAllocationHandleType, cudaMemPoolPtrExportData, cudaMemPool_t};
+use cuda_mempool_sys::{cudaError_t, cudaMemAllocationHandleType, cudaMemPoolPtrExportData, cudaMemPool_t};
 
 use super::buffer::ImportedBuffer;
 use super::driver;
 use super::handles::{part, same_bytes, FabricHandle, PointerBlob};
 use super::registry::Mapping;
 use crate::error::call;
-use crate::{teardown, Access, Device, DeviceBuffer, Error, ErrorKind, HandleTypes, MemPool, Result, Stream};
+use crate::{teardown, Access, Device, DeviceBuffer, Error, ErrorKind, HandleTypes, Location, MemPool, Result, Stream};
 
 impl MemPool {
     /// A descriptor with which another process can import this pool, which must have been made with
@@ -42,10 +42,11 @@ impl MemPool {
     /// [`HandleTypes::FABRIC`].
     ///
     /// # Errors
-    /// [`ErrorKind::NotPermitted`] when the system is not set up for it, [`ErrorKind::InvalidValue`] when the pool was
-    /// made without that handle type, or what the runtime answers.
+    /// [`ErrorKind::NotPermitted`] when the system was not set up for it when this was first asked,
+    /// [`ErrorKind::InvalidValue`] when the pool was made without that handle type, or what the runtime answers.
     #[doc(alias = "cudaMemPoolExportToShareableHandle")]
     pub fn export_fabric(&self) -> Result<FabricHandle> {
+        fabric_is_permitted(self.location())?;
         let mut bytes = [0_u8; 64];
         // SAFETY: the pool is alive, and for this type the handle is 64 bytes.
         unsafe { self.export(bytes.as_mut_ptr().cast(), HandleTypes::FABRIC) }?;
@@ -57,6 +58,26 @@ impl MemPool {
     unsafe fn export(&self, handle: *mut c_void, types: HandleTypes) -> Result<()> {
         // SAFETY: the pool is alive; the rest is the caller's promise.
         unsafe { call!(cudaMemPoolExportToShareableHandle(handle, self.as_raw(), raw(types), 0)) }
+    }
+}
+
+/// Whether fabric handles can be exported in this process, tried on a pool that nobody uses.
+///
+/// A driver that refuses (580.159 was seen to) crashes when the pool is destroyed after that, or its memory freed. So it is
+/// asked once, and that pool is leaked.
+fn fabric_is_permitted(location: Location) -> Result<()> {
+    static REFUSAL: OnceLock<Option<cudaError_t>> = OnceLock::new();
+    let try_out = || {
+        let pool = MemPool::builder(location).handle_types(HandleTypes::FABRIC).build().ok()?;
+        let mut bytes = [0_u8; 64];
+        // SAFETY: for this type the handle is 64 bytes.
+        let error = unsafe { pool.export(bytes.as_mut_ptr().cast(), HandleTypes::FABRIC) }.err()?;
+        std::mem::forget(pool);
+        (error.kind() == ErrorKind::NotPermitted).then(|| error.raw())
+    };
+    match *REFUSAL.get_or_init(try_out) {
+        Some(code) => Err(Error::failed(code, "cudaMemPoolExportToShareableHandle")),
+        None => Ok(()),
     }
 }
 

@@ -22,7 +22,7 @@ use super::Options;
 use crate::ipc::{Error, Result};
 use crate::{teardown, Device, Stream};
 
-/// How long a thread that waits for a frame looks for it before it sleeps.
+/// How long a thread that waits for a frame or a word looks for it before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 /// How often the host looks at a word, where it has to wait for one.
 const LOOK: Duration = Duration::from_micros(50);
@@ -288,6 +288,10 @@ impl<S: Side> Core<S> {
             match ask(&mut guard)? {
                 Answer::Ready(answer) => return Ok(answer),
                 _ if deadline.is_some_and(|deadline| deadline <= now) => return Err(Error::TimedOut),
+                Answer::OnWord if now - started < SPIN => {
+                    guard.unlocked(std::hint::spin_loop);
+                    continue;
+                }
                 Answer::OnWord => {
                     guard.unlocked(|| std::thread::sleep(LOOK));
                     continue;
