@@ -1,15 +1,16 @@
 //! A ring of two buffers: while the importer copies one, the other is on its way. Beside it plain copies, in one process,
 //! and the same ring by the C calls.
 //!
-//! Work of two processes takes turns on a GPU: where both have kernels to run in every round, it changes over twice, which
-//! takes longer than the copy. So what the exporter writes matters, and is asked in three forms.
+//! Work of two processes takes turns on a GPU, and to change over takes longer than a copy. So it matters whether the
+//! exporter's streams have something to do in every round: that is asked in three forms, the first without. As there is one
+//! copy for each block, the importer's, plain copies are what that form can come up to.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::ptr::null_mut;
 
 use cuda_mempool::host::{NumaAllocator, PinnedBox};
-use cuda_mempool::ipc::{Exporter, Importer, Lease, SharedBuffer};
+use cuda_mempool::ipc::{Exporter, Importer, Lease, Options, SharedBuffer};
 use cuda_mempool::sys::{self, cudaEvent_t, cudaMemPool_t};
 use cuda_mempool::{DeviceBuffer, DeviceSliceMut, MemPool, Stream};
 
@@ -33,9 +34,9 @@ enum Stamp {
 }
 
 const STAMPS: [(Stamp, &str); 3] = [
-    (Stamp::Copy, "ring of two"),
-    (Stamp::Nothing, "ring of two, nothing written"),
-    (Stamp::Kernel, "ring of two, written by a kernel"),
+    (Stamp::Nothing, "ring of two"),
+    (Stamp::Copy, "ring of two, written to by a copy"),
+    (Stamp::Kernel, "ring of two, written to by a kernel"),
 ];
 
 /// The exporter's side: its stream and pool, and what it writes by a copy.
@@ -110,8 +111,22 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
+    /// The ring by a session whose exporter leaves its streams out of it: they have work in no other round than those in
+    /// which they write.
+    pub(crate) fn by_host(&self, session: UnixStream, words: &mut UnixStream, answers: &mut Answers) -> Outcome {
+        let exporter = Exporter::with_options(session, self.pool, &Options::default().host_ordering(true))?;
+        self.session("session, the exporter's host waits", &exporter, words, answers)?;
+        Ok(exporter.close()?)
+    }
+
     /// The ring by a session.
-    pub(crate) fn session(&self, exporter: &Exporter, words: &mut UnixStream, answers: &mut Answers) -> Outcome {
+    pub(crate) fn session(
+        &self,
+        subject: &str,
+        exporter: &Exporter,
+        words: &mut UnixStream,
+        answers: &mut Answers,
+    ) -> Outcome {
         let send = |block: SharedBuffer<u8>, tag| -> Outcome<Lease<_>> {
             Ok(exporter.send_tagged(block, tag).map_err(|(_, error)| error)?)
         };
@@ -141,7 +156,7 @@ impl<'a> Ring<'a> {
                 blocks = [one?, other?];
                 self.stream.synchronize()?;
             }
-            answers.add(workload, BLOCK, "session", &samples);
+            answers.add(workload, BLOCK, subject, &samples);
         }
         Ok(())
     }
@@ -201,7 +216,15 @@ pub(crate) fn bare_importer(stream: &Stream, pool: cudaMemPool_t, words: &mut Un
     Ok(words.write_all(&[0])?)
 }
 
-pub(crate) fn importer(stream: &Stream, importer: &Importer, words: &mut UnixStream) -> Outcome {
+/// The other end of [`Ring::by_host`].
+pub(crate) fn importer(stream: &Stream, session: UnixStream, words: &mut UnixStream) -> Outcome {
+    let importer = Importer::new(session, stream)?;
+    go_round(stream, &importer, words)?;
+    Ok(importer.close()?)
+}
+
+/// The other end of [`Ring::session`].
+pub(crate) fn go_round(stream: &Stream, importer: &Importer, words: &mut UnixStream) -> Outcome {
     let mut own = own(stream)?;
     while let Some(block) = importer.recv::<u8>()? {
         let last = block.tag() == LAST;

@@ -51,7 +51,7 @@ pub(crate) fn exporter(
     answers.add(THERE_AND_BACK, MEGABYTE, SUBJECT, &both_ways);
     drop(buffer);
 
-    Ring::new(stream, pool)?.session(&exporter, words, answers)?;
+    Ring::new(stream, pool)?.session("session", &exporter, words, answers)?;
     Ok(exporter.close()?)
 }
 
@@ -71,6 +71,6 @@ pub(crate) fn importer(stream: &Stream, session: UnixStream, words: &mut UnixStr
         }
         give(words, &samples)?;
     }
-    ring::importer(stream, &importer, words)?;
+    ring::go_round(stream, &importer, words)?;
     Ok(importer.close()?)
 }

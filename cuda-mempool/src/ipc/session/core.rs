@@ -289,7 +289,7 @@ impl<S: Side> Core<S> {
                 Answer::Ready(answer) => return Ok(answer),
                 _ if deadline.is_some_and(|deadline| deadline <= now) => return Err(Error::TimedOut),
                 Answer::OnWord if now - started < SPIN => {
-                    guard.unlocked(std::hint::spin_loop);
+                    guard.unlocked(|| spin(now - started));
                     continue;
                 }
                 Answer::OnWord => {
@@ -301,7 +301,7 @@ impl<S: Side> Core<S> {
             if guard.reading {
                 guard.wait(deadline.map(|deadline| deadline - now));
             } else if now - started < SPIN {
-                guard.unlocked(std::hint::spin_loop);
+                guard.unlocked(|| spin(now - started));
             } else {
                 guard.reading = true;
                 let events = libc::POLLIN | libc::POLLRDHUP;
@@ -363,6 +363,16 @@ impl<S: Side> Core<S> {
     /// Whether the host may go on: always, where the stream waits instead.
     pub(super) fn may_go_on(&self, turn: Turn) -> bool {
         self.signals().is_some_and(|signals| signals.on_stream() || signals.has(S::AWAITED, turn.slot, turn.generation))
+    }
+}
+
+/// Lets a moment pass. After some of them, for whoever waits for this processor: that may be the peer.
+fn spin(so_far: Duration) {
+    const ALONE: Duration = Duration::from_micros(5);
+    if so_far < ALONE {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
     }
 }
 
