@@ -13,16 +13,17 @@ use cuda_mempool::{MemPool, Stream};
 use crate::measure::{
     give, now, take, Answers, Outcome, FIRST, FIRST_HANDOVER, MEGABYTE, REPEATED, REPEATED_HANDOVER, THERE_AND_BACK,
 };
+use crate::ring::{self, Ring};
 
-const SUBJECT: &str = "raw calls from Rust";
+pub(crate) const SUBJECT: &str = "raw calls from Rust";
 
 const BLOB: usize = 64;
 
-fn check(answer: cudaError_t) {
+pub(crate) fn check(answer: cudaError_t) {
     assert_eq!(answer, cudaError_t::cudaSuccess);
 }
 
-fn event() -> cudaEvent_t {
+pub(crate) fn event() -> cudaEvent_t {
     let mut event = null_mut();
     // SAFETY: the out pointer is valid.
     check(unsafe {
@@ -31,7 +32,7 @@ fn event() -> cudaEvent_t {
     event
 }
 
-fn export_event(event: cudaEvent_t) -> [u8; BLOB] {
+pub(crate) fn export_event(event: cudaEvent_t) -> [u8; BLOB] {
     let mut handle = cudaIpcEventHandle_t::default();
     // SAFETY: the event is alive and the out pointer valid.
     check(unsafe { sys::cudaIpcGetEventHandle(&mut handle, event) });
@@ -39,7 +40,7 @@ fn export_event(event: cudaEvent_t) -> [u8; BLOB] {
     unsafe { std::mem::transmute(handle) }
 }
 
-fn import_event(handle: [u8; BLOB]) -> cudaEvent_t {
+pub(crate) fn import_event(handle: [u8; BLOB]) -> cudaEvent_t {
     let mut event = null_mut();
     // SAFETY: both are 64 plain bytes.
     let handle: cudaIpcEventHandle_t = unsafe { std::mem::transmute(handle) };
@@ -48,17 +49,47 @@ fn import_event(handle: [u8; BLOB]) -> cudaEvent_t {
     event
 }
 
-fn record(event: cudaEvent_t, stream: cudaStream_t) {
+/// A pointer of a pool, to be sent.
+pub(crate) fn export_pointer(pointer: *const c_void) -> [u8; BLOB] {
+    let mut data = cudaMemPoolPtrExportData::default();
+    // SAFETY: the memory is alive and the out pointer valid.
+    check(unsafe { sys::cudaMemPoolExportPointer(&mut data, pointer.cast_mut()) });
+    // SAFETY: 64 plain bytes.
+    unsafe { std::mem::transmute(data) }
+}
+
+fn import_pointer(pool: cudaMemPool_t, blob: [u8; BLOB]) -> *mut c_void {
+    // SAFETY: 64 plain bytes.
+    let mut data: cudaMemPoolPtrExportData = unsafe { std::mem::transmute(blob) };
+    let mut memory = null_mut();
+    // SAFETY: the pool is alive and the pointers are valid.
+    check(unsafe { sys::cudaMemPoolImportPointer(&mut memory, pool, &mut data) });
+    memory
+}
+
+pub(crate) fn receive_pointer(words: &mut UnixStream, pool: cudaMemPool_t) -> Outcome<*mut c_void> {
+    let mut blob = [0; BLOB];
+    words.read_exact(&mut blob)?;
+    Ok(import_pointer(pool, blob))
+}
+
+pub(crate) fn receive_event(words: &mut UnixStream) -> Outcome<cudaEvent_t> {
+    let mut handle = [0; BLOB];
+    words.read_exact(&mut handle)?;
+    Ok(import_event(handle))
+}
+
+pub(crate) fn record(event: cudaEvent_t, stream: cudaStream_t) {
     // SAFETY: both are alive.
     check(unsafe { sys::cudaEventRecord(event, stream) });
 }
 
-fn wait(stream: cudaStream_t, event: cudaEvent_t) {
+pub(crate) fn wait(stream: cudaStream_t, event: cudaEvent_t) {
     // SAFETY: both are alive.
     check(unsafe { sys::cudaStreamWaitEvent(stream, event, 0) });
 }
 
-fn destroy(event: cudaEvent_t) {
+pub(crate) fn destroy(event: cudaEvent_t) {
     // SAFETY: it is not used again.
     check(unsafe { sys::cudaEventDestroy(event) });
 }
@@ -73,24 +104,19 @@ pub(crate) fn exporter(stream: &Stream, pool: &MemPool, words: &mut UnixStream) 
         record(ready, raw);
         stream.synchronize()?;
         let started = now();
-        let mut data = cudaMemPoolPtrExportData::default();
-        // SAFETY: the memory is alive and the out pointer valid.
-        check(unsafe { sys::cudaMemPoolExportPointer(&mut data, buffer.as_ptr().cast_mut().cast()) });
+        let blob = export_pointer(buffer.as_ptr().cast());
         let handle = export_event(ready);
         let took = now() - started;
-        // SAFETY: 64 plain bytes.
-        let blob: [u8; BLOB] = unsafe { std::mem::transmute(data) };
         words.write_all(&[&blob[..], &handle, &took.to_ne_bytes()].concat())?;
         words.read_exact(&mut [0])?;
         destroy(ready);
     }
     answers.add(FIRST_HANDOVER, MEGABYTE, SUBJECT, &take(words, FIRST)?);
 
-    let (ready, mut done) = (event(), [0; BLOB]);
+    let ready = event();
     record(ready, raw);
     words.write_all(&export_event(ready))?;
-    words.read_exact(&mut done)?;
-    let done = import_event(done);
+    let done = receive_event(words)?;
     let mut both_ways = Vec::with_capacity(REPEATED);
     for _ in 0..REPEATED {
         let started = now();
@@ -105,6 +131,9 @@ pub(crate) fn exporter(stream: &Stream, pool: &MemPool, words: &mut UnixStream) 
     answers.add(THERE_AND_BACK, MEGABYTE, SUBJECT, &both_ways);
     destroy(done);
     destroy(ready);
+    let ring = Ring::new(stream, pool)?;
+    ring.plain(&mut answers)?;
+    ring.bare(words, &mut answers)?;
     Ok(answers)
 }
 
@@ -120,13 +149,9 @@ pub(crate) fn importer(stream: &Stream, pool_fd: i32, words: &mut UnixStream) ->
         words.read_exact(&mut message)?;
         let (blob, rest) = message.split_at(BLOB);
         let (handle, theirs) = rest.split_at(BLOB);
-        let blob: [u8; BLOB] = blob.try_into()?;
-        // SAFETY: 64 plain bytes.
-        let mut data: cudaMemPoolPtrExportData = unsafe { std::mem::transmute(blob) };
+        let blob = blob.try_into()?;
         let started = now();
-        let mut memory = null_mut();
-        // SAFETY: the pool is alive and the pointers are valid.
-        check(unsafe { sys::cudaMemPoolImportPointer(&mut memory, pool, &mut data) });
+        let memory = import_pointer(pool, blob);
         let ready = import_event(handle.try_into()?);
         samples.push(now() - started + u64::from_ne_bytes(theirs.try_into()?));
         wait(raw, ready);
@@ -138,9 +163,7 @@ pub(crate) fn importer(stream: &Stream, pool_fd: i32, words: &mut UnixStream) ->
     }
     give(words, &samples)?;
 
-    let (done, mut ready) = (event(), [0; BLOB]);
-    words.read_exact(&mut ready)?;
-    let ready = import_event(ready);
+    let (done, ready) = (event(), receive_event(words)?);
     record(done, raw);
     words.write_all(&export_event(done))?;
     samples.clear();
@@ -156,6 +179,7 @@ pub(crate) fn importer(stream: &Stream, pool_fd: i32, words: &mut UnixStream) ->
     give(words, &samples)?;
     destroy(ready);
     destroy(done);
+    ring::bare_importer(stream, pool, words)?;
     // SAFETY: nothing of it is left.
     check(unsafe { sys::cudaMemPoolDestroy(pool) });
     Ok(())

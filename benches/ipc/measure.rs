@@ -18,7 +18,6 @@ pub(crate) const MEGABYTE: usize = 1 << 20;
 pub(crate) const FIRST_HANDOVER: &str = "first hand-over";
 pub(crate) const REPEATED_HANDOVER: &str = "repeated hand-over";
 pub(crate) const THERE_AND_BACK: &str = "there and back";
-pub(crate) const RING: &str = "ring of two";
 
 /// Nanoseconds of a clock that is the same in all processes.
 pub(crate) fn now() -> u64 {

@@ -45,6 +45,8 @@ struct Inner {
     device: Device,
     kind: Kind,
     owned: bool,
+    /// Known to have no ties to the legacy default stream.
+    independent: bool,
     /// Whether a capture of this stream may have begun: that takes its raw handle, or a wait for an event of a stream
     /// of which that is true.
     capturable: AtomicBool,
@@ -109,7 +111,7 @@ impl Stream {
         teardown::watch_forks();
         // Only a stream made here has a handle that nobody else knows.
         let capturable = AtomicBool::new(!owned);
-        Self(Arc::new(Inner { raw, device, kind, owned, capturable }))
+        Self(Arc::new(Inner { raw, device, kind, owned, independent: false, capturable }))
     }
 
     /// Takes over a stream: it is destroyed with the last clone of the result.
@@ -196,6 +198,14 @@ impl Stream {
         let _current = self.enter("cudaStreamQuery")?;
         // SAFETY: the stream is alive.
         ready(unsafe { call!(cudaStreamQuery(self.raw())) })
+    }
+
+    /// Whether nothing is left that work enqueued now would have to wait for. Never yes for a stream that the legacy default
+    /// stream may hold up: a query does not tell of that. The stream must not be in a capture.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_surely_idle(&self) -> bool {
+        // While another thread captures in global mode, only a relaxed thread may ask.
+        self.0.independent && RelaxedCapture::enter().is_some_and(|_relaxed| self.query().unwrap_or(false))
     }
 
     /// Has what is enqueued from now on wait for what `event` recorded last. For an event that never recorded there
@@ -377,7 +387,11 @@ impl StreamBuilder {
             // SAFETY: the out pointer is valid.
             None => unsafe { call!(cudaStreamCreateWithFlags(&mut raw, self.flags)) },
         }?;
-        Ok(Stream::from_parts(raw, self.device, Kind::Explicit, true))
+        let mut stream = Stream::from_parts(raw, self.device, Kind::Explicit, true);
+        if let Some(inner) = Arc::get_mut(&mut stream.0) {
+            inner.independent = self.flags == sys::cudaStreamNonBlocking;
+        }
+        Ok(stream)
     }
 }
 

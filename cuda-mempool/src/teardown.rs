@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -36,6 +37,58 @@ pub(crate) fn watch_forks() {
 #[inline]
 pub(crate) fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
+}
+
+/// Set when the process has begun to exit.
+static EXITING: AtomicBool = AtomicBool::new(false);
+/// How many threads of this crate's own are doing something that may call CUDA.
+static IN_BACKGROUND: AtomicUsize = AtomicUsize::new(0);
+
+/// Has the exit of this process wait for what runs [in the background](in_background). Whoever starts a thread that outlives
+/// its caller calls this first, when CUDA has been called: exit handlers run in the reverse of their order.
+pub(crate) fn watch_exit() {
+    static WATCH: Once = Once::new();
+    extern "C" fn at_exit() {
+        /// What takes longer waits for the device, and is left to its fate.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        EXITING.store(true, Ordering::SeqCst);
+        let started = Instant::now();
+        // A forked child has none of its parent's threads.
+        while !forked() && IN_BACKGROUND.load(Ordering::SeqCst) > 0 && started.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    WATCH.call_once(|| {
+        // SAFETY: the handler may run at any time: it touches atomics alone.
+        if unsafe { libc::atexit(at_exit) } != 0 {
+            log::warn!("the exit of the process will not wait for sessions that are being closed");
+        }
+    });
+}
+
+/// Whether the process has begun to exit: threads of this crate's own do nothing any more.
+pub(crate) fn exiting() -> bool {
+    EXITING.load(Ordering::SeqCst)
+}
+
+/// Runs a piece of work of a thread of this crate's own. When the process exits it is waited for, and none begins any more:
+/// the driver takes itself apart then, and crashes when it is called meanwhile.
+pub(crate) fn in_background<R>(work: impl FnOnce() -> R) -> R {
+    struct Running;
+    impl Drop for Running {
+        fn drop(&mut self) {
+            IN_BACKGROUND.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    IN_BACKGROUND.fetch_add(1, Ordering::SeqCst);
+    let running = Running;
+    if exiting() {
+        drop(running);
+        loop {
+            std::thread::park();
+        }
+    }
+    work()
 }
 
 /// Runs a host function: CUDA is out of reach meanwhile, and its panics end here.

@@ -9,6 +9,7 @@ area! {
         host_numa_memory_is_of_type_host_without_device_pointer,
         range_of_pool_memory_is_the_exact_request,
         range_starts_at_the_base,
+        range_of_host_numa_memory_starts_at_no_address,
     ],
     questions: [attributes_of_all_kinds, range_of_other_memory, missing_entry_point],
 }
@@ -74,6 +75,31 @@ fn range_starts_at_the_base() -> Outcome {
     let memory = pool.alloc(100_000, &stream);
     stream.synchronize();
     assert_eq!(range(memory.at(5000))?, (100_000, memory.ptr() as u64));
+    Ok(())
+}
+
+/// Its size is exact, but where it starts is known to another function alone, and that when a device can reach it.
+fn range_of_host_numa_memory_starts_at_no_address() -> Outcome {
+    type GetRange = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> CuResult;
+    const NOT_FOUND: CuResult = CuResult(500);
+    let function = entry_point(c"cuMemGetAddressRange")?;
+    let ask = |pointer: *mut c_void| {
+        let (mut start, mut size) = (0, 0);
+        // SAFETY: the driver's function of this name has this signature, and the out pointers are valid.
+        let answer =
+            unsafe { std::mem::transmute::<*mut c_void, GetRange>(function)(&mut start, &mut size, pointer as u64) };
+        (answer, start, size)
+    };
+    let stream = Stream::new();
+    let pool = Pool::host_numa(NO_HANDLE)?;
+    let (_first, memory) = (pool.alloc(3000, &stream), pool.alloc(100_000, &stream));
+    stream.synchronize();
+    let (size, start) = range(memory.at(5000))?;
+    assert_eq!(size, 100_000);
+    assert!(start < memory.ptr() as u64 && start < 32 << 20, "{start:#x} is within the pool's first step");
+    assert_eq!(ask(memory.at(5000)).0, NOT_FOUND);
+    pool.grant(0);
+    assert_eq!(ask(memory.at(5000)), (CUDA_SUCCESS, memory.ptr() as u64, 100_000));
     Ok(())
 }
 

@@ -24,6 +24,7 @@ pub const ROLES: &[Role] = &[
 pub const TESTS: &[Test] = &[
     ("data_goes_and_comes_back", data_goes_and_comes_back),
     ("the_second_hand_over_imports_nothing", the_second_hand_over_imports_nothing),
+    ("idle_streams_are_left_alone", idle_streams_are_left_alone),
     ("many_buffers_are_under_way_at_once", many_buffers_are_under_way_at_once),
     ("ten_thousand_hand_overs_hold_nothing", ten_thousand_hand_overs_hold_nothing),
     ("buffers_come_and_go", buffers_come_and_go),
@@ -37,7 +38,6 @@ pub const TESTS: &[Test] = &[
     ("what_cannot_be_lent_comes_back", what_cannot_be_lent_comes_back),
     ("a_dropped_lease_gives_the_memory_back", a_dropped_lease_gives_the_memory_back),
     ("everything_can_be_dropped_in_any_order", everything_can_be_dropped_in_any_order),
-    ("across_process_namespaces", across_process_namespaces),
 ];
 
 /// Receives everything there is, adds one to every byte and gives it back.
@@ -99,6 +99,26 @@ fn the_second_hand_over_imports_nothing() {
     });
 }
 
+/// What is done already needs no operation of a stream to be ordered.
+fn idle_streams_are_left_alone() {
+    let Some(sim) = sim() else { return };
+    let (pool, stream) = (pool(), stream());
+    with_incrementer(&pool, &[], |exporter| {
+        let buffer = slowly_filled_fast(&pool, &stream, 1000, 1);
+        let mut buffer = send(exporter, buffer).wait().expect("it comes back");
+        stream.synchronize().expect("no fault");
+        sim.reset();
+        for _ in 0..10 {
+            buffer = send(exporter, buffer).wait().expect("it comes back");
+        }
+        assert_eq!([sim.calls("cuStreamWriteValue32"), sim.calls("cuStreamWaitValue32")], [0; 2]);
+        slow(&stream, Duration::from_millis(10));
+        buffer = send(exporter, buffer).wait().expect("it comes back");
+        assert_eq!(sim.calls("cuStreamWriteValue32"), 1);
+        assert!(is_all(&buffer.to_vec().expect("whole"), 13));
+    });
+}
+
 fn many_buffers_are_under_way_at_once() {
     let (pool, stream) = (pool(), stream());
     with_incrementer(&pool, &[], |exporter| {
@@ -112,7 +132,7 @@ fn many_buffers_are_under_way_at_once() {
     });
 }
 
-fn slowly_filled_fast(
+pub fn slowly_filled_fast(
     pool: &MemPool,
     stream: &cuda_mempool::Stream,
     length: usize,
@@ -460,23 +480,4 @@ fn everything_can_be_dropped_in_any_order() {
         held.assert_again();
         assert_unused(&pool);
     }
-}
-
-fn across_process_namespaces() {
-    let isolated = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
-    let can = std::process::Command::new("unshare").args(isolated).arg("true").status();
-    if !can.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no process namespaces can be made here");
-        return;
-    }
-    let (pool, stream) = (pool(), stream());
-    let mut command = std::process::Command::new("unshare");
-    command.args(isolated).arg(std::env::current_exe().expect("a path"));
-    let (peer, sockets) = Peer::start_by(command, "incrementer", &[]);
-    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
-    let buffer = send(&exporter, slowly_filled(&pool, &stream, 1000, 8)).wait().expect("it comes back");
-    assert!(is_all(&buffer.to_vec().expect("whole"), 9));
-    drop((buffer, exporter, sockets.other));
-    peer.finish();
-    assert_unused(&pool);
 }

@@ -24,6 +24,9 @@ pub const TESTS: &[Test] = &[
     ("a_good_peer_of_raw_frames_is_served", a_good_peer_of_raw_frames_is_served),
     ("a_thousand_random_frames", a_thousand_random_frames),
     ("a_peer_that_scribbles_on_the_page", a_peer_that_scribbles_on_the_page),
+    ("exporters_cannot_take_the_page_away", exporters_cannot_take_the_page_away),
+    ("importers_cannot_take_the_page_away", importers_cannot_take_the_page_away),
+    ("without_a_seal_the_hosts_keep_the_order", without_a_seal_the_hosts_keep_the_order),
     ("a_peer_that_trickles_or_floods", a_peer_that_trickles_or_floods),
     ("a_peer_that_never_unmaps", a_peer_that_never_unmaps),
 ];
@@ -181,8 +184,8 @@ fn importers_refuse_what_they_are_sent() {
             "replayed",
             greeted(|peer| {
                 let bytes = peer.frame(Body::Life);
-                peer.send(&bytes, &[dead()]);
-                peer.send(&bytes, &[dead()]);
+                peer.send(&bytes, &[alive()]);
+                peer.send(&bytes, &[alive()]);
             }),
             sequence,
         ),
@@ -464,36 +467,96 @@ fn a_peer_that_scribbles_on_the_page() {
     let (pool, stream) = (pool(), stream());
     let (mut peer, socket) = RawPeer::new();
     let page = good_page();
+    let scribbler = Scribbler::new(&page);
     let importer = Importer::new(socket, &stream).expect("a session");
-    peer.say(hello(), &[page.try_clone().expect("a descriptor")]);
+    peer.say(hello(), &[page]);
     peer.say(Body::Pool { origin: peer.nonce, number: 9 }, &[pool.export_fd().expect("a descriptor")]);
     let (_buffer, export) = victim(&pool, &stream);
-    let file = std::fs::File::from(page);
     let mut random = Random(77);
     let mut lend = lend(&export);
     for round in 0..200_u32 {
         let noise: Vec<u8> = (0..256).map(|_| random.next() as u8).collect();
-        std::os::unix::fs::FileExt::write_all_at(&file, &noise, 16 * u64::from(round % 100)).expect("it is memory");
+        scribbler.write(16 * (round as usize % 100), &noise);
         lend.turn.generation = 2 + 2 * round;
         // So that the stream is not held up for long.
-        std::os::unix::fs::FileExt::write_all_at(&file, &lend.turn.generation.to_le_bytes(), 0).expect("it is memory");
+        scribbler.write_word(0, lend.turn.generation);
         peer.say(Body::Lend(lend.clone()), &[]);
         let buffer = receive(&importer).expect("a buffer");
         stream.synchronize().expect("no fault");
         drop(buffer);
         lend.fresh = None;
     }
-    // Holes in it are memory too.
-    // SAFETY: works on an open descriptor.
-    unsafe {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        libc::fallocate(std::os::fd::AsRawFd::as_raw_fd(&file), mode, 0, 65536);
-    }
     lend.turn.generation += 2;
     peer.say(Body::Lend(lend), &[]);
     drop(receive(&importer).expect("a buffer"));
     drop(peer);
     stream.synchronize().expect("it goes on when the peer has gone");
+}
+
+/// A device keeps the pages that it was given: behind a hole, a stream that waits would not see who sets it free.
+fn exporters_cannot_take_the_page_away() {
+    let (pool, stream) = (pool(), stream());
+    let (_buffer, export) = victim(&pool, &stream);
+    let (mut peer, socket) = RawPeer::new();
+    let page = good_page();
+    let scribbler = Scribbler::new(&page);
+    assert!(scribbler.make_hole(), "nobody uses it yet");
+    let importer = Importer::new(socket, &stream).expect("a session");
+    peer.say(hello(), &[page]);
+    peer.say(Body::Pool { origin: peer.nonce, number: 12 }, &[pool.export_fd().expect("a descriptor")]);
+    peer.say(Body::Lend(lend(&export)), &[]);
+    let buffer = receive(&importer).expect("a buffer");
+    assert!(!stream.query().expect("no fault"), "it waits for the word");
+    assert!(!scribbler.make_hole());
+    drop(peer);
+    stream.synchronize().expect("it goes on when the peer has gone");
+    assert!(matches!(buffer.confirm(), Err(Error::Abandoned)));
+}
+
+/// As above.
+fn importers_cannot_take_the_page_away() {
+    let (pool, stream) = (pool(), stream());
+    let (mut peer, socket) = RawPeer::new();
+    let exporter = Exporter::new(socket, &pool).expect("a session");
+    let lease = send(&exporter, pool.alloc_zeroed::<u8>(&stream, 100).expect("memory"));
+    let (Body::Hello(_), page) = peer.heard_with_fd() else { panic!("no greeting") };
+    let scribbler = Scribbler::new(&page);
+    assert!(scribbler.make_hole(), "nobody uses it yet");
+    peer.say(Body::Welcome, &[]);
+    let deadline = Instant::now() + SOON;
+    while !scribbler.is_closed() {
+        assert!(Instant::now() < deadline, "the exporter does not close the page");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!scribbler.make_hole());
+    peer.say(Body::Return { turn: Turn { slot: 0, generation: 2 }, mapped: false }, &[]);
+    let buffer = lease.wait().expect("it says that it is back");
+    assert!(!stream.query().expect("no fault"), "the importer may still be using it");
+    scribbler.write_word(4, 2);
+    stream.synchronize().expect("no fault");
+    buffer.confirm().expect("the importer was done");
+    drop((buffer, exporter, peer));
+    assert_unused(&pool);
+}
+
+fn without_a_seal_the_hosts_keep_the_order() {
+    let (pool, stream) = (pool(), stream());
+    let (_buffer, export) = victim(&pool, &stream);
+    let held = Held::now();
+    let (mut peer, socket) = RawPeer::new();
+    let page = page(65536, SEALS | libc::F_SEAL_SEAL);
+    let scribbler = Scribbler::new(&page);
+    let importer = Importer::new(socket, &stream).expect("a session");
+    peer.say(hello(), &[page]);
+    peer.say(Body::Pool { origin: peer.nonce, number: 13 }, &[pool.export_fd().expect("a descriptor")]);
+    peer.say(Body::Lend(lend(&export)), &[]);
+    assert!(matches!(importer.recv_timeout::<u8>(Duration::from_millis(50)), Err(Error::TimedOut)));
+    assert!(stream.query().expect("no fault"), "nothing was enqueued");
+    scribbler.write_word(0, 2);
+    drop(receive(&importer).expect("a buffer"));
+    stream.synchronize().expect("no fault");
+    drop((importer, peer, scribbler));
+    held.assert_again();
 }
 
 fn a_peer_that_trickles_or_floods() {

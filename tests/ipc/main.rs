@@ -26,6 +26,7 @@ mod hostile;
 mod order;
 mod parts;
 mod peer;
+mod processes;
 mod raw;
 mod world;
 
@@ -35,6 +36,7 @@ use peer::Role;
 const ROLES: &[&[Role]] = &[
     hand_over::ROLES,
     order::ROLES,
+    processes::ROLES,
     forward::ROLES,
     deaths::ROLES,
     devices::ROLES,
@@ -50,6 +52,7 @@ type Test = (&'static str, fn());
 const TESTS: &[&[Test]] = &[
     hand_over::TESTS,
     order::TESTS,
+    processes::TESTS,
     forward::TESTS,
     deaths::TESTS,
     devices::TESTS,

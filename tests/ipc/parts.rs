@@ -72,6 +72,13 @@ fn fabric_handles() {
         Ok(handle) => drop(ImportedPool::import_fabric(&handle).expect("a pool of this domain")),
         Err(error) => assert_eq!(error.kind(), ErrorKind::NotPermitted, "{error}"),
     }
+    // Refused or not, the pool and its memory can be used and given back.
+    let stream = stream();
+    let buffer = pool.from_slice::<u8>(&stream, &[6; 100]).expect("memory");
+    assert!(is_all(&buffer.to_vec().expect("a copy"), 6));
+    drop(buffer);
+    stream.synchronize().expect("no fault");
+    pool.close().map_err(|(_, error)| error).expect("it is destroyed");
 }
 
 /// A pool of this process, and the same as another process would see it.

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, AtomicU8, Ordering};
 
 use cuda_mempool::ipc::protocol::frame::{Body, Frame, Fresh, Hello, Lend, Place, Turn, LENGTH};
 use cuda_mempool::ipc::protocol::nonce::Nonce;
@@ -72,6 +73,26 @@ impl RawPeer {
         self.say(Body::Pool { origin: self.nonce, number: 1 }, &[pool.export_fd().expect("a descriptor")]);
     }
 
+    /// The next frame of the victim, which comes with a descriptor.
+    pub fn heard_with_fd(&mut self) -> (Body, OwnedFd) {
+        let (mut bytes, mut control) = ([0; LENGTH], [0_u64; 8]);
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: LENGTH };
+        // SAFETY: the header describes buffers that live through the call; the descriptor that the kernel makes is owned.
+        let fd = unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_iov = &mut part;
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = std::mem::size_of_val(&control) as _;
+            let read = libc::recvmsg(self.socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL);
+            assert_eq!(read, LENGTH as isize);
+            let header = libc::CMSG_FIRSTHDR(&message);
+            assert!(!header.is_null(), "no descriptor came");
+            OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned())
+        };
+        (Frame::decode(&bytes).expect("a good frame").body, fd)
+    }
+
     /// What the victim has said so far, without the descriptors.
     pub fn heard(&mut self) -> Vec<Body> {
         self.socket.set_nonblocking(true).expect("a flag");
@@ -83,7 +104,7 @@ impl RawPeer {
     }
 }
 
-pub const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+pub const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 pub fn good_page() -> OwnedFd {
     page(PAGE, SEALS)
@@ -101,6 +122,63 @@ pub fn page(length: u64, seals: i32) -> OwnedFd {
     // SAFETY: works on an open descriptor.
     assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
     fd
+}
+
+/// Shared memory of a session, mapped as a peer would, before nobody can any more.
+pub struct Scribbler {
+    start: *mut u8,
+    fd: OwnedFd,
+}
+
+impl Scribbler {
+    pub fn new(page: &OwnedFd) -> Self {
+        let fd = page.try_clone().expect("a descriptor");
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), PAGE as usize, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self { start: start.cast(), fd }
+    }
+
+    /// Writes somewhere in the page.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= PAGE as usize);
+        for (index, &byte) in bytes.iter().enumerate() {
+            // SAFETY: within the mapping. The victim uses it by atomics, and so does this.
+            unsafe { AtomicU8::from_ptr(self.start.add(offset + index)) }.store(byte, Ordering::Release);
+        }
+    }
+
+    /// Writes a whole word, at once.
+    pub fn write_word(&self, offset: usize, word: u32) {
+        assert!(offset + 4 <= PAGE as usize && offset % 4 == 0);
+        // SAFETY: as above, and aligned.
+        unsafe { AtomicU32::from_ptr(self.start.add(offset).cast()) }.store(word, Ordering::Release);
+    }
+
+    /// Tries to make a hole in the memory, in either way that there is. Says whether that could be done.
+    pub fn make_hole(&self) -> bool {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: works on an open descriptor, and on a mapping of this process.
+        unsafe {
+            libc::fallocate(self.fd.as_raw_fd(), mode, 0, PAGE as i64) == 0
+                || libc::madvise(self.start.cast(), PAGE as usize, libc::MADV_REMOVE) == 0
+        }
+    }
+
+    /// Whether the victim has closed the page to others.
+    pub fn is_closed(&self) -> bool {
+        // SAFETY: works on an open descriptor.
+        unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_GET_SEALS) & libc::F_SEAL_FUTURE_WRITE != 0 }
+    }
+}
+
+impl Drop for Scribbler {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped, and is not used again.
+        unsafe { libc::munmap(self.start.cast(), PAGE as usize) };
+    }
 }
 
 pub fn null() -> OwnedFd {
@@ -143,9 +221,16 @@ impl Random {
     }
 }
 
-/// The descriptor of a dead end: a pipe whose other end is closed.
+/// The descriptor of a dead end: a socket whose other end is closed.
 pub fn dead() -> OwnedFd {
-    let (ours, theirs) = UnixStream::pair().expect("a pair");
-    drop(theirs);
-    ours.as_fd().try_clone_to_owned().expect("a descriptor")
+    UnixStream::pair().expect("a pair").0.into()
+}
+
+/// A sign of life that lasts.
+pub fn alive() -> OwnedFd {
+    // SAFETY: makes a descriptor.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: it was just made for us.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }

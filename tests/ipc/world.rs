@@ -45,12 +45,15 @@ pub fn pool() -> MemPool {
 }
 
 pub fn pool_at(location: impl Into<Location>) -> MemPool {
-    MemPool::builder(location)
+    let pool = MemPool::builder(location)
         .handle_types(HandleTypes::POSIX_FD)
         .grant(device(), Access::ReadWrite)
         .release_threshold(u64::MAX)
         .build()
-        .expect("a pool that can be shared")
+        .expect("a pool that can be shared");
+    // The first export makes a descriptor that the runtime keeps as long as the pool: see the conformance tests.
+    drop(pool.export_fd().expect("a descriptor"));
+    pool
 }
 
 /// Where the tests that are for every kind of pool make theirs.

@@ -81,20 +81,48 @@ fn result(answer: CuResult, function: &'static str) -> Result<()> {
     check(cudaError_t(answer as _), function)
 }
 
-/// Where an allocation starts, and its exact size in bytes. `pointer` may be anywhere in it.
+/// Where an allocation starts, and its exact size in bytes. `pointer` may be anywhere in it, where a device that can reach
+/// the memory is current; elsewhere the driver knows the start from nothing but the start itself.
 pub(super) fn range_of(pointer: *const c_void) -> Result<(NonNull<u8>, usize)> {
     const RANGE_START: c_int = 11;
-    const RANGE_SIZE: c_int = 12;
+    let size = size_of(pointer)?;
     let mut start: DevicePointer = 0;
-    let mut size: usize = 0;
-    // SAFETY: the attributes are an address and a size, as the out pointers are for.
-    unsafe {
-        pointer_attribute(std::ptr::from_mut(&mut start).cast(), RANGE_START, pointer)?;
-        pointer_attribute(std::ptr::from_mut(&mut size).cast(), RANGE_SIZE, pointer)?;
+    // SAFETY: the attribute is an address, as the out pointer is for.
+    unsafe { pointer_attribute(std::ptr::from_mut(&mut start).cast(), RANGE_START, pointer) }?;
+    // That of a pool on the host is no address: it counts from the start of what was mapped.
+    if start > pointer as u64 || pointer as u64 - start >= size as u64 {
+        start = host_start_of(pointer)?.unwrap_or(pointer as u64);
     }
     match NonNull::new(start as *mut u8) {
         Some(start) => Ok((start, size)),
         None => Err(Error::refused(ErrorKind::InvalidValue, "cuPointerGetAttribute", "not memory of a device")),
+    }
+}
+
+/// The exact size of an allocation, in bytes. `pointer` may be anywhere in it.
+pub(super) fn size_of(pointer: *const c_void) -> Result<usize> {
+    const RANGE_SIZE: c_int = 12;
+    let mut size: usize = 0;
+    // SAFETY: the attribute is a size, as the out pointer is for.
+    unsafe { pointer_attribute(std::ptr::from_mut(&mut size).cast(), RANGE_SIZE, pointer) }?;
+    Ok(size)
+}
+
+/// Where an allocation on the host starts, if the current device can reach it.
+fn host_start_of(pointer: *const c_void) -> Result<Option<DevicePointer>> {
+    static FUNCTION: EntryPoint = EntryPoint::new(c"cuMemGetAddressRange");
+    type Function = unsafe extern "C" fn(*mut DevicePointer, *mut usize, DevicePointer) -> CuResult;
+    /// `CUDA_ERROR_NOT_FOUND`
+    const NOT_FOUND: CuResult = 500;
+    let address = FUNCTION.address()?;
+    initialise_current()?;
+    let (mut start, mut size) = (0, 0);
+    // SAFETY: the driver's function of this name has this signature since 3.2, and the out pointers are valid.
+    let answer =
+        unsafe { std::mem::transmute::<*mut c_void, Function>(address)(&mut start, &mut size, pointer as u64) };
+    match answer {
+        NOT_FOUND => Ok(None),
+        _ => result(answer, "cuMemGetAddressRange").map(|()| Some(start)),
     }
 }
 

@@ -2,23 +2,25 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
-use cuda_mempool_sys::{cudaMemAllocationHandleType, cudaMemPoolPtrExportData, cudaMemPool_t};
+use cuda_mempool_sys::{cudaError_t, cudaMemAllocationHandleType, cudaMemPoolPtrExportData, cudaMemPool_t};
 
 use super::buffer::ImportedBuffer;
 use super::driver;
 use super::handles::{part, same_bytes, FabricHandle, PointerBlob};
 use super::registry::Mapping;
 use crate::error::call;
-use crate::{teardown, Access, Device, DeviceBuffer, Error, ErrorKind, HandleTypes, MemPool, Result, Stream};
+use crate::{teardown, Access, Device, DeviceBuffer, Error, ErrorKind, HandleTypes, Location, MemPool, Result, Stream};
 
 impl MemPool {
     /// A descriptor with which another process can import this pool, which must have been made with
     /// [`HandleTypes::POSIX_FD`]. It is closed on exec; send it over a socket.
+    ///
+    /// From the first time on the runtime keeps a descriptor of its own, as long as the pool lives.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidValue`] when the pool was made without that handle type, or what the runtime answers.
@@ -31,7 +33,7 @@ impl MemPool {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: works on an open descriptor. The runtime leaves the flag clear.
         if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-            return Err(Error::refused(ErrorKind::Other, "fcntl", std::io::Error::last_os_error().to_string()));
+            return Err(refused_by_system("fcntl", &std::io::Error::last_os_error()));
         }
         Ok(fd)
     }
@@ -40,10 +42,11 @@ impl MemPool {
     /// [`HandleTypes::FABRIC`].
     ///
     /// # Errors
-    /// [`ErrorKind::NotPermitted`] when the system is not set up for it, [`ErrorKind::InvalidValue`] when the pool was
-    /// made without that handle type, or what the runtime answers.
+    /// [`ErrorKind::NotPermitted`] when the system was not set up for it when this was first asked,
+    /// [`ErrorKind::InvalidValue`] when the pool was made without that handle type, or what the runtime answers.
     #[doc(alias = "cudaMemPoolExportToShareableHandle")]
     pub fn export_fabric(&self) -> Result<FabricHandle> {
+        fabric_is_permitted(self.location())?;
         let mut bytes = [0_u8; 64];
         // SAFETY: the pool is alive, and for this type the handle is 64 bytes.
         unsafe { self.export(bytes.as_mut_ptr().cast(), HandleTypes::FABRIC) }?;
@@ -56,6 +59,30 @@ impl MemPool {
         // SAFETY: the pool is alive; the rest is the caller's promise.
         unsafe { call!(cudaMemPoolExportToShareableHandle(handle, self.as_raw(), raw(types), 0)) }
     }
+}
+
+/// Whether fabric handles can be exported in this process, tried on a pool that nobody uses.
+///
+/// A driver that refuses (580.159 was seen to) crashes when the pool is destroyed after that, or its memory freed. So it is
+/// asked once, and that pool is leaked.
+fn fabric_is_permitted(location: Location) -> Result<()> {
+    static REFUSAL: OnceLock<Option<cudaError_t>> = OnceLock::new();
+    let try_out = || {
+        let pool = MemPool::builder(location).handle_types(HandleTypes::FABRIC).build().ok()?;
+        let mut bytes = [0_u8; 64];
+        // SAFETY: for this type the handle is 64 bytes.
+        let error = unsafe { pool.export(bytes.as_mut_ptr().cast(), HandleTypes::FABRIC) }.err()?;
+        std::mem::forget(pool);
+        (error.kind() == ErrorKind::NotPermitted).then(|| error.raw())
+    };
+    match *REFUSAL.get_or_init(try_out) {
+        Some(code) => Err(Error::failed(code, "cudaMemPoolExportToShareableHandle")),
+        None => Ok(()),
+    }
+}
+
+fn refused_by_system(function: &'static str, error: &std::io::Error) -> Error {
+    Error::refused(ErrorKind::Other, function, error.to_string())
 }
 
 fn raw(types: HandleTypes) -> cudaMemAllocationHandleType {
@@ -84,8 +111,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// bring about. An [`Exporter`](super::Exporter) does that.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] for an empty buffer, memory that is not of a pool, or of one made without a handle
-    /// type; or what the runtime answers.
+    /// [`ErrorKind::InvalidValue`] for an empty buffer, memory that is not of a pool, or of one that was not exported
+    /// itself before; or what the runtime answers.
     #[doc(alias = "cudaMemPoolExportPointer")]
     pub fn export_pointer(&self) -> Result<PointerExport> {
         const FUNCTION: &str = "cudaMemPoolExportPointer";
@@ -133,7 +160,12 @@ impl ImportedPool {
     /// What the runtime answers: error 999 (`cudaErrorUnknown`) to a descriptor that is no pool.
     #[doc(alias = "cudaMemPoolImportFromShareableHandle")]
     pub fn import_fd(fd: BorrowedFd<'_>) -> Result<Self> {
-        // The descriptor itself is what is given as the handle.
+        // The descriptor itself is what is given as the handle, and 0 would be no handle: any other of the same file does.
+        let other = match fd.as_raw_fd() {
+            0 => Some(fd.try_clone_to_owned().map_err(|error| refused_by_system("fcntl", &error))?),
+            _ => None,
+        };
+        let fd = other.as_ref().map_or(fd, AsFd::as_fd);
         let handle = fd.as_raw_fd() as usize as *mut c_void;
         // SAFETY: for this type the handle is a descriptor, which is open.
         unsafe { Self::import_handle(handle, HandleTypes::POSIX_FD) }

@@ -16,7 +16,10 @@ area! {
         exported_fd_is_inherited_by_a_new_program,
         pointer_of_a_pool_without_handle_type_is_not_exported,
         pointer_of_malloc_memory_is_not_exported,
+        pointer_is_not_exported_before_its_pool,
+        first_export_leaves_a_descriptor_with_the_pool,
         import_of_what_is_no_pool_is_an_unknown_error,
+        import_of_descriptor_0_is_refused,
         import_in_the_exporting_process_makes_another_pool,
         pointer_imported_in_the_exporting_process_is_another_address,
         all_zero_pointer_is_not_imported,
@@ -72,6 +75,46 @@ fn pointer_of_a_pool_without_handle_type_is_not_exported() -> Outcome {
 
 fn pointer_of_malloc_memory_is_not_exported() -> Outcome {
     pointer_is_not_exported(Malloced::new(100).ptr());
+    Ok(())
+}
+
+fn pointer_is_not_exported_before_its_pool() -> Outcome {
+    let stream = Stream::new();
+    let pool = Pool::device_for_ipc()?;
+    let memory = pool.alloc(100, &stream);
+    stream.synchronize();
+    pointer_is_not_exported(memory.ptr());
+    drop(export_pool(&pool));
+    export_pointer(memory.ptr());
+    Ok(())
+}
+
+fn first_export_leaves_a_descriptor_with_the_pool() -> Outcome {
+    let open = || std::fs::read_dir("/proc/self/fd").expect("Linux has it").count();
+    let stream = Stream::new();
+    // What the runtime opens for the whole process.
+    drop(export_pool(&Pool::device_for_ipc()?));
+    let pool = Pool::device_for_ipc()?;
+    let memory = pool.alloc(100, &stream);
+    stream.synchronize();
+    let before = open();
+    for _ in 0..2 {
+        drop(export_pool(&pool));
+        assert_eq!(open(), before + 1);
+    }
+    export_pointer(memory.ptr());
+    assert_eq!(open(), before + 1);
+    memory.free();
+    stream.synchronize();
+    drop(pool);
+    assert!(open() <= before, "it goes with the pool");
+    Ok(())
+}
+
+fn import_of_descriptor_0_is_refused() -> Outcome {
+    machine::shares_by_fd()?;
+    let mut pool = null_mut();
+    answers!(cudaMemPoolImportFromShareableHandle(&mut pool, fd_as_handle(0), FD, 0) => cudaErrorInvalidValue);
     Ok(())
 }
 

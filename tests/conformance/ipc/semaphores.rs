@@ -14,12 +14,13 @@ area! {
         processor_sees_what_a_stream_writes,
         wait_is_for_the_value_or_more,
         stream_waits_for_another_stream,
+        words_of_a_sealed_page_work_and_it_takes_no_hole,
         kernel_waits_until_the_processor_writes,
         processes_hand_memory_over_without_a_host_wait,
         processor_frees_a_stream_whose_peer_was_killed,
     ],
     roles: [take_over, be_busy],
-    questions: [value_behind_the_wait],
+    questions: [value_behind_the_wait, stream_behind_a_hole],
 }
 
 const GEQ: u32 = 0;
@@ -144,6 +145,34 @@ fn stream_waits_for_another_stream() -> Outcome {
     gate.open();
     assert!(b.settles_within(LONG));
     assert_eq!(semaphores.word(1).load(Ordering::Acquire), 1);
+    Ok(())
+}
+
+fn words_of_a_sealed_page_work_and_it_takes_no_hole() -> Outcome {
+    let page = Page::new();
+    page.seal()?;
+    let semaphores = Semaphores::new(page)?;
+    let stream = Stream::new();
+    semaphores.wait(&stream, 0, 1);
+    semaphores.write(&stream, 1, 7);
+    assert_eq!(semaphores.page.make_hole().map_err(|error| error.kind()), Err(std::io::ErrorKind::PermissionDenied));
+    assert!(!stream.settles_within(MOMENT));
+    semaphores.word(0).store(1, Ordering::Release);
+    assert!(stream.settles_within(LONG));
+    assert_eq!(semaphores.word(1).load(Ordering::Acquire), 7);
+    Ok(())
+}
+
+/// Whether a stream sees what the processor writes when the memory under the page was changed. If not, the process has a
+/// stream that never ends.
+fn stream_behind_a_hole() -> Outcome {
+    let semaphores = Semaphores::new(Page::new())?;
+    let stream = Stream::new();
+    semaphores.wait(&stream, 0, 1);
+    say!("a hole is made: {}", semaphores.page.make_hole().is_ok());
+    semaphores.word(0).store(1, Ordering::Release);
+    say!("the stream goes on: {}", stream.settles_within(LONG));
+    std::mem::forget((semaphores, stream));
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use cuda_mempool_sys::{
     cudaEventDisableTiming, cudaEventInterprocess, cudaIpcEventHandle_t, cudaMemPoolPtrExportData, cudaMemPool_t,
 };
 
+use super::fact::Skip;
 use super::guards::{Event, Stream};
 use super::link::Link;
 use super::pool::Pool;
@@ -82,7 +83,7 @@ impl Page {
     pub fn new() -> Self {
         // SAFETY: the name is a C string; a descriptor that is returned is the caller's.
         let file = unsafe {
-            let fd = libc::memfd_create(c"page".as_ptr(), libc::MFD_CLOEXEC);
+            let fd = libc::memfd_create(c"page".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
             assert!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
             OwnedFd::from_raw_fd(fd)
         };
@@ -100,6 +101,26 @@ impl Page {
 
     pub fn address(&self) -> *mut c_void {
         self.address
+    }
+
+    /// From now on it can be written where it is mapped already, and nobody can take its memory away.
+    pub fn seal(&self) -> Result<(), Skip> {
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_FUTURE_WRITE;
+        // SAFETY: works on an open descriptor.
+        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+            return Skip::because("this system cannot seal shared memory against future writes");
+        }
+        Ok(())
+    }
+
+    /// Gives the page's memory back to the system, if it lets that be done.
+    pub fn make_hole(&self) -> std::io::Result<()> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: works on an open descriptor.
+        match unsafe { libc::fallocate(self.file.as_raw_fd(), mode, 0, PAGE as i64) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
     }
 }
 

@@ -32,13 +32,13 @@ cudaError_t cudartSimLaunch(cudaStream_t stream, const char *name, cudartSimKern
                             const struct cudartSimAccess *accesses, size_t count);
 
 /* Adds rules of faults to inject, separated by commas: FUNCTION#N=ERROR lets the Nth call from now answer the error,
- * FUNCTION%RATE=ERROR that fraction of calls. FUNCTION is a name or *; a ! behind the error makes it sticky. A call
- * chosen to fail does nothing else. What cannot be read: cudaErrorInvalidValue, and no rule is added. */
+ * FUNCTION%RATE=ERROR that fraction of calls. FUNCTION is a name, that of a driver function too, or * for any of the
+ * runtime; a ! behind the error makes it sticky. A call chosen to fail does nothing else. What cannot be read: cudaErrorInvalidValue, and no rule is added. */
 cudaError_t cudartSimAddFaults(const char *specification);
 void cudartSimClearFaults(void);
 
 /* How often the function of this name was called since the last reset (the _ptsz and _ptds names count with it);
- * null: how often any was. An unknown name: UINT64_MAX. */
+ * null: how often any of the runtime was. An unknown name: UINT64_MAX. */
 uint64_t cudartSimCalls(const char *function);
 
 /* How many objects are live. The runtime's own default pools and streams do not count. */

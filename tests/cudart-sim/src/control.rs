@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::time::Duration;
 
 use crate::cuda::{cudaError, cudaStream_t, Function};
+use crate::exports::EntryPoint;
 pub use crate::leak::Live as cudartSimLiveObjects;
 use crate::race::Mode;
 use crate::random::Random;
@@ -71,8 +72,9 @@ pub unsafe extern "C" fn cudartSimCalls(function: *const c_char) -> u64 {
         return call::total();
     }
     // SAFETY: the caller's C string.
-    let name = unsafe { text(function) };
-    name.ok().and_then(Function::named).map_or(u64::MAX, call::count)
+    let Ok(name) = (unsafe { text(function) }) else { return u64::MAX };
+    let runtime = Function::named(name).map(call::count);
+    runtime.or_else(|| EntryPoint::named(name).map(EntryPoint::calls)).unwrap_or(u64::MAX)
 }
 
 /// # Safety
@@ -166,6 +168,7 @@ pub extern "C" fn cudartSimReset() {
     let mut sim = sim::lock();
     (sim.races.count, sim.races.last) = (0, String::new());
     call::reset();
+    EntryPoint::reset_calls();
 }
 
 const INVALID: cudaError = cudaError::cudaErrorInvalidValue;

@@ -1,7 +1,7 @@
 //! Injected faults: a chosen call answers a chosen error instead of being run.
 //!
 //! A rule reads `FUNCTION#N=ERROR` (the Nth call from now) or `FUNCTION%RATE=ERROR` (that fraction of calls, by a seeded
-//! generator). `FUNCTION` is a name or `*`; `ERROR` is a number, with `!` behind it when it shall be sticky. Several
+//! generator). `FUNCTION` is a name, of the driver's functions too, or `*` for any of the runtime; `ERROR` is a number, with `!` behind it when it shall be sticky. Several
 //! rules are separated by commas.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::call;
 use crate::cuda::{cudaError, Function};
+use crate::exports::EntryPoint;
 use crate::random::Random;
 
 /// Lets calls pass without a lock while there is no rule.
@@ -17,11 +18,30 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 static RULES: Mutex<Vec<Rule>> = Mutex::new(Vec::new());
 
 struct Rule {
-    /// Index of the function; none means any.
-    function: Option<usize>,
+    target: Target,
     when: When,
     error: cudaError,
     sticky: bool,
+}
+
+/// What a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// Any function of the runtime.
+    Any,
+    /// The function of the runtime with this index.
+    Runtime(usize),
+    Driver(&'static str),
+}
+
+impl Target {
+    fn named(name: &str) -> Option<Self> {
+        if name == "*" {
+            return Some(Self::Any);
+        }
+        let runtime = Function::named(name).map(Self::Runtime);
+        runtime.or_else(|| EntryPoint::named(name).map(|entry| Self::Driver(entry.name())))
+    }
 }
 
 enum When {
@@ -33,13 +53,22 @@ enum When {
 
 /// The error that this call shall answer, if it was chosen to fail.
 pub fn injected(function: Function) -> Option<cudaError> {
+    choose(|target| target == Target::Any || target == Target::Runtime(function as usize))
+}
+
+/// As above, for a function of the driver.
+pub fn injected_into_driver(name: &'static str) -> Option<cudaError> {
+    choose(|target| target == Target::Driver(name))
+}
+
+fn choose(is_for: impl Fn(Target) -> bool) -> Option<cudaError> {
     if !ARMED.load(Ordering::Relaxed) {
         return None;
     }
     let mut rules = RULES.lock();
     // Every rule sees every call, so that counts do not depend on other rules.
     let mut chosen = None;
-    for rule in rules.iter_mut().filter(|rule| rule.function.map_or(true, |index| index == function as usize)) {
+    for rule in rules.iter_mut().filter(|rule| is_for(rule.target)) {
         let fires = match &mut rule.when {
             When::Nth(left) => {
                 *left = left.saturating_sub(1);
@@ -87,6 +116,5 @@ fn parse(rule: &str, seed: u64) -> Option<Rule> {
         let (name, rate) = call.split_once('%')?;
         (name, When::Rate(rate.parse().ok().filter(|rate| (0.0..=1.0).contains(rate))?, Random::new(seed)))
     };
-    let function = if name == "*" { None } else { Some(Function::named(name)?) };
-    Some(Rule { function, when, error: cudaError(error.parse().ok()?), sticky })
+    Some(Rule { target: Target::named(name)?, when, error: cudaError(error.parse().ok()?), sticky })
 }

@@ -1,6 +1,7 @@
 //! Memory pools: what the program may set and ask, and how they answer a request.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::cuda::{cudaError, cudaMemAllocationHandleType};
@@ -28,6 +29,8 @@ pub struct Pool {
     pub at: Where,
     pub handle_types: u32,
     pub sharing: Sharing,
+    /// What the first export leaves with the pool. Before that, its pointers are not exported.
+    pub exported: Option<OwnedFd>,
     pub heap: Heap,
     pub max_size: usize,
     pub is_default: bool,
@@ -97,6 +100,7 @@ impl Pool {
             at,
             handle_types: 0,
             sharing: Sharing::Private,
+            exported: None,
             heap: Heap::new(arena, !matches!(at, Where::Device(_)), STEP),
             max_size: usize::MAX,
             is_default: false,

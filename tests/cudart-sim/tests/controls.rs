@@ -95,6 +95,25 @@ fn a_seeded_fraction_fails_the_same_each_time() {
 }
 
 #[test]
+fn functions_of_the_driver_fail_and_are_counted_by_name_alone() {
+    let _alone = alone();
+    let (mut address, mut found) = (std::ptr::null_mut(), cudaDriverEntryPointQueryResult(9));
+    // SAFETY: the name is a C string and the out pointers are valid.
+    ok(unsafe { cudaGetDriverEntryPointByVersion(c"cuDeviceGetCount".as_ptr(), &mut address, 12000, 0, &mut found) });
+    // SAFETY: the driver's function of this name has this signature.
+    let get_count: unsafe extern "C" fn(*mut i32) -> u32 = unsafe { std::mem::transmute(address) };
+    let mut count = 0;
+    // SAFETY: the out pointer is valid.
+    let mut answer = || unsafe { get_count(&mut count) };
+    ok(faults(c"cuDeviceGetCount#2=999,*%1=2"));
+    assert_eq!([answer(), answer(), answer()], [0, 999, 0]);
+    cudartSimClearFaults();
+    assert_eq!(calls(c"cuDeviceGetCount"), 3);
+    cudartSimReset();
+    assert_eq!(calls(c"cuDeviceGetCount"), 0);
+}
+
+#[test]
 fn what_is_not_given_back_is_counted_and_named() {
     let _alone = alone();
     let before = live();

@@ -141,7 +141,10 @@ impl Side for ImporterSide {
                     Place::HostNuma(_) => None,
                 };
                 state.side.place = Some((hello.place, device));
-                core.set_signals(Signals::new(page, state.side.device, core.options.host_ordering));
+                core.set_signals(Signals::new(page));
+                core.let_streams_use(fd.as_fd(), state.side.device);
+                // That the exporter has gone meanwhile is found when something is asked of it.
+                let _ = core.say(state, Body::Welcome, None);
             }
             (ExporterSaid::Pool { origin, number }, Some(fd)) => {
                 let pool = origin::imported(origin, number, || {
@@ -151,7 +154,7 @@ impl Side for ImporterSide {
                 })?;
                 state.side.pool = Some(SourcePool { pool, fd, origin, number });
             }
-            (ExporterSaid::Life, fd) => state.life = fd,
+            (ExporterSaid::Life, fd) => state.watch(fd),
             (ExporterSaid::Offered(offer), _) if state.side.refusing => {
                 core.give_back_unused(state, offer.turn, offer.fresh.is_none());
             }

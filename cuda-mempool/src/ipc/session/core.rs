@@ -3,7 +3,7 @@
 //! One lock guards the state of a session. Frames are read under it by whoever has use for them: a thread that waits
 //! for one, or else the session's [keeper](super::keeper). No user's code runs under the lock.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use super::frame::{Body, Farewell, Turn};
 use super::handle::{Guard, Handle};
 use super::keeper;
 use super::nonce::Nonce;
-use super::page::Word;
-use super::signals::Signals;
+use super::page::{Page, Word};
+use super::signals::{reachable, Signals};
 use super::socket;
 use super::waker::Waker;
 use super::wire::{Heard, Wire, WireError};
 use super::Options;
 use crate::ipc::{Error, Result};
-use crate::{teardown, Stream};
+use crate::{teardown, Device, Stream};
 
-/// How long a thread that waits for a frame looks for it before it sleeps.
+/// How long a thread that waits for a frame or a word looks for it before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 /// How often the host looks at a word, where it has to wait for one.
 const LOOK: Duration = Duration::from_micros(50);
@@ -75,7 +75,7 @@ pub(super) struct State<S: Side> {
     /// Why the session is over.
     pub ended: Option<Ended>,
     /// The descriptor that tells of the peer's life, if it has sent one.
-    pub life: Option<OwnedFd>,
+    pub(super) life: Option<OwnedFd>,
     /// Waits that were enqueued, by slot.
     pub waits: Vec<Option<Wait>>,
     /// Slots whose data is not what it was to become.
@@ -158,12 +158,19 @@ impl<S: Side> Core<S> {
 
     /// The user's handle is gone: nothing more will come from here.
     pub(super) fn leave(&self) {
-        if crate::teardown::forked() {
+        if teardown::forked() {
             return;
         }
         let mut state = self.lock();
         if state.ended.is_none() {
             let _ = self.say(&mut state, Body::Bye(Farewell::Done), None);
+        }
+    }
+
+    /// Ends the session at once.
+    pub(super) fn abort(&self) {
+        if !teardown::forked() {
+            self.end(&mut self.lock(), Why::Aborted);
         }
     }
 
@@ -178,6 +185,16 @@ impl<S: Side> Core<S> {
 
     pub(super) fn set_signals(&self, signals: Signals) {
         let _ = self.signals.set(signals);
+    }
+
+    /// Lets streams of this process use the page, now that both ends have mapped it.
+    pub(super) fn let_streams_use(&self, page: BorrowedFd<'_>, device: Device) {
+        let Some(signals) = self.signals().filter(|_| !self.options.host_ordering) else { return };
+        if Page::close_to_others(page) {
+            signals.register(device);
+        } else {
+            log::warn!("the hosts keep the order of a session: the system or the peer does not let its page be sealed");
+        }
     }
 
     /// Sends a frame. If that cannot be, the session is over, but for what the peer has said before it left.
@@ -260,6 +277,7 @@ impl<S: Side> Core<S> {
         deadline: Option<Instant>,
         mut ask: impl FnMut(&mut State<S>) -> Result<Answer<T>>,
     ) -> Result<T> {
+        reachable()?;
         let started = Instant::now();
         let mut guard = self.lock();
         loop {
@@ -270,6 +288,10 @@ impl<S: Side> Core<S> {
             match ask(&mut guard)? {
                 Answer::Ready(answer) => return Ok(answer),
                 _ if deadline.is_some_and(|deadline| deadline <= now) => return Err(Error::TimedOut),
+                Answer::OnWord if now - started < SPIN => {
+                    guard.unlocked(|| spin(now - started));
+                    continue;
+                }
                 Answer::OnWord => {
                     guard.unlocked(|| std::thread::sleep(LOOK));
                     continue;
@@ -279,7 +301,7 @@ impl<S: Side> Core<S> {
             if guard.reading {
                 guard.wait(deadline.map(|deadline| deadline - now));
             } else if now - started < SPIN {
-                guard.unlocked(std::hint::spin_loop);
+                guard.unlocked(|| spin(now - started));
             } else {
                 guard.reading = true;
                 let events = libc::POLLIN | libc::POLLRDHUP;
@@ -300,9 +322,10 @@ impl<S: Side> Core<S> {
         value: u32,
     ) -> crate::Result<()> {
         let Some(signals) = self.signals() else { return Ok(()) };
-        signals.wait(stream, S::AWAITED, slot, value)?;
-        state.remember(stream);
-        self.note_wait(state, Turn { slot, generation: value });
+        if signals.wait(stream, S::AWAITED, slot, value)? {
+            state.remember(stream);
+            self.note_wait(state, Turn { slot, generation: value });
+        }
         Ok(())
     }
 
@@ -331,14 +354,25 @@ impl<S: Side> Core<S> {
             Word::Ready => Word::Done,
             Word::Done => Word::Ready,
         };
-        signals.write(stream, word, slot, value)?;
-        state.remember(stream);
+        if signals.write(stream, word, slot, value)? {
+            state.remember(stream);
+        }
         Ok(())
     }
 
     /// Whether the host may go on: always, where the stream waits instead.
     pub(super) fn may_go_on(&self, turn: Turn) -> bool {
         self.signals().is_some_and(|signals| signals.on_stream() || signals.has(S::AWAITED, turn.slot, turn.generation))
+    }
+}
+
+/// Lets a moment pass. After some of them, for whoever waits for this processor: that may be the peer.
+fn spin(so_far: Duration) {
+    const ALONE: Duration = Duration::from_micros(5);
+    if so_far < ALONE {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
     }
 }
 
@@ -370,6 +404,11 @@ impl<S: Side> State<S> {
             self.streams.retain(|stream| !stream.query().unwrap_or(false));
         }
         self.streams.push(stream.clone());
+    }
+
+    /// Keeps the first sign of the peer's life: the keeper may be looking at it.
+    pub(super) fn watch(&mut self, life: Option<OwnedFd>) {
+        self.life = self.life.take().or(life);
     }
 
     /// Notes that the slot's data cannot be relied on.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::core::Core;
-use super::ended::Why;
 use super::frame::{Body, Fresh, Hello, Place, Turn};
 use super::handle::Handle;
 use super::lease::Lease;
@@ -17,7 +16,7 @@ use super::nonce::Nonce;
 use super::origin::PoolNumber;
 use super::page::{Page, SLOTS};
 use super::shared::SharedBuffer;
-use super::signals::Signals;
+use super::signals::{reachable, Signals};
 use super::Options;
 use crate::ipc::{Error, ImportedBuffer, Importer, Result};
 use crate::{Device, Location, MemPool};
@@ -109,7 +108,7 @@ impl Exporter {
 
     /// Ends the session at once, as if the importer had gone: leases end with errors, streams that wait for it go on.
     pub fn abort(&self) {
-        self.handle.end(&mut self.handle.lock(), Why::Aborted);
+        self.handle.abort();
     }
 }
 
@@ -166,6 +165,7 @@ impl Forwarder {
     }
 
     fn lend<T: Pod + Send>(&self, buffer: &ImportedBuffer<T>) -> Result<Turn> {
+        reachable()?;
         let source = buffer.session().ok_or(Error::ForeignMemory)?.source().ok_or(Error::ForeignMemory)?;
         let extent = Extent {
             offset: buffer.as_ptr() as usize - source.start.as_ptr() as usize,
@@ -223,11 +223,11 @@ fn open(
     shared: Option<PoolNumber>,
 ) -> Result<Arc<Handle<ExporterSide>>> {
     let (page, page_fd) = Page::create()?;
-    let signals = Signals::new(page, device, options.host_ordering);
+    let side = ExporterSide::new(shared, page_fd.try_clone()?, device);
     let Greeting { place, fd, origin, number } = greeting;
     let hello = Body::Hello(Hello { slots: SLOTS, place });
     let greeting = vec![(hello, Some(page_fd)), (Body::Pool { origin, number }, Some(fd))];
-    Core::start(socket, options, Some(signals), ExporterSide::new(shared), greeting)
+    Core::start(socket, options, Some(Signals::new(page)), side, greeting)
 }
 
 fn cannot_share(location: Location) -> crate::Error {

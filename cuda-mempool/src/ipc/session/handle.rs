@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::core::{After, Core, Side, State};
+use super::signals::reachable;
 use crate::ipc::{Error, Result};
 use crate::teardown;
 
@@ -90,11 +91,13 @@ impl<S: Side> Handle<S> {
 
     /// Closes this end, if this is all that keeps it open, and waits for that.
     pub(super) fn close(self: Arc<Self>) -> Result<()> {
+        reachable()?;
         let mut handle = Arc::into_inner(self).ok_or(Error::InUse)?;
         let (core, keeper) = (Arc::clone(&handle.core), handle.keeper.take());
         drop(handle);
         let mut state = core.lock();
-        while !state.settled {
+        // In the middle of the process's exit nobody settles anything any more, and nothing has to be settled.
+        while !state.settled && !teardown::exiting() {
             if let Some(ended) = state.ended.as_ref().filter(|ended| ended.rescued && !state.side.is_done()) {
                 return Err(ended.why.to_error());
             }
@@ -102,8 +105,10 @@ impl<S: Side> Handle<S> {
         }
         drop(state);
         drop(core);
-        // A keeper that has panicked has nothing more to say.
-        let _ = keeper.map(JoinHandle::join);
+        if let Some(keeper) = keeper.filter(|_| !teardown::exiting()) {
+            // One that has panicked has nothing more to say.
+            let _ = keeper.join();
+        }
         Ok(())
     }
 }

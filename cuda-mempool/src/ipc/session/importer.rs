@@ -14,9 +14,9 @@ use super::borrower::{Borrowed, ImporterSide, Mapped};
 use super::core::{deadline_in, Answer, Core, State};
 use super::ended::Why;
 use super::exporter::Greeting;
-use super::frame::{Body, Farewell, Lend};
+use super::frame::{Farewell, Lend};
 use super::handle::Handle;
-use super::signals::usable;
+use super::signals::{reachable, usable};
 use super::{Options, Violation};
 use crate::current::CurrentDevice;
 use crate::ipc::registry::Mapping;
@@ -50,7 +50,7 @@ impl Importer {
     pub fn with_options(socket: UnixStream, stream: &Stream, options: &Options) -> Result<Self> {
         usable(stream)?;
         let side = ImporterSide::new(stream.device());
-        let handle = Core::start(socket, options, None, side, vec![(Body::Welcome, None)])?;
+        let handle = Core::start(socket, options, None, side, Vec::new())?;
         Ok(Self { handle, stream: stream.clone() })
     }
 
@@ -101,7 +101,7 @@ impl Importer {
 
     /// Ends the session at once, as if the exporter had gone.
     pub fn abort(&self) {
-        self.handle.end(&mut self.handle.lock(), Why::Aborted);
+        self.handle.abort();
     }
 
     fn recv_until<T: Pod>(&self, deadline: Option<Instant>) -> Result<Option<ImportedBuffer<T>>> {
@@ -189,6 +189,7 @@ impl Importer {
 
     /// What a session that hands on starts with.
     pub(super) fn greeting(&self) -> Result<(Greeting, Device)> {
+        reachable()?;
         let state = self.handle.lock();
         self.handle.alive(&state)?;
         let (Some((place, _)), Some(source)) = (state.side.place, &state.side.pool) else {

@@ -7,7 +7,7 @@
 //! While hand-overs go on it looks around now and then, and costs them nothing. When nothing happens it sleeps.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::core::{Core, Side, State};
 use super::ended::{Ended, Why};
 use super::socket;
 use super::wire::WireError;
-use crate::{ErrorKind, Event};
+use crate::{teardown, ErrorKind, Event};
 
 /// How often it looks around while something goes on.
 const TICK: Duration = Duration::from_millis(100);
@@ -26,9 +26,15 @@ const QUICK_TICK: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_millis(500);
 
 pub(super) fn start<S: Side>(core: Arc<Core<S>>) -> io::Result<JoinHandle<()>> {
+    teardown::watch_exit();
     std::thread::Builder::new().name("cuda-mempool-ipc".into()).spawn(move || {
         block_signals();
-        run(&core);
+        let mut keeper = Keeper { core, seen: Seen::default(), closing: None };
+        while let Some(sleep) = teardown::in_background(|| keeper.look_around()) {
+            keeper.sleep(&sleep);
+        }
+        // The last to let go of the session lets go of its page.
+        teardown::in_background(move || drop(keeper));
     })
 }
 
@@ -42,23 +48,38 @@ fn block_signals() {
     }
 }
 
-fn run<S: Side>(core: &Core<S>) {
-    let mut seen = Seen::default();
-    let mut closing = None;
-    loop {
+struct Keeper<S: Side> {
+    core: Arc<Core<S>>,
+    seen: Seen,
+    closing: Option<Closing>,
+}
+
+/// What gets the keeper out of its sleep, beside a call of its name.
+struct Sleep {
+    /// What to look for at the socket; `None` when it is closed.
+    socket: Option<libc::c_short>,
+    /// The sign of the peer's life, where its end matters.
+    life: Option<RawFd>,
+    deadline: Option<Instant>,
+}
+
+impl<S: Side> Keeper<S> {
+    /// Does what is due. Nothing is left to be done, for ever, when it gives nothing to sleep for.
+    fn look_around(&mut self) -> Option<Sleep> {
+        let (core, seen) = (&*self.core, &mut self.seen);
         let mut state = core.lock();
         let heard_before = state.traffic;
-        look_at_socket(core, &mut state, seen.hang_up);
+        look_at_socket(core, &mut state, seen);
         end_if_stalled(core, &mut state);
         let by_hand = S::tick(core, &mut state);
         let grace = look_after_end(core, &mut state, seen.death);
-        if state.closing && closing.is_none() {
+        if state.closing && self.closing.is_none() {
             // What cannot be said is not missed: the session is over then.
             let _ = S::close(core, &mut state);
-            closing = Some(Closing::default());
+            self.closing = Some(Closing::default());
         }
         let mut tick = by_hand.then_some(QUICK_TICK);
-        if let Some(closing) = &mut closing {
+        if let Some(closing) = &mut self.closing {
             let settled = match &state.ended {
                 Some(ended) => ended.rescued && (ended.buried || state.side.is_done()),
                 None => state.side.is_done() && !state.wire.has_unsent(),
@@ -67,7 +88,7 @@ fn run<S: Side>(core: &Core<S>) {
                 if closing.streams_have_passed(&state) {
                     state.settled = true;
                     core.tell_waiting(&state);
-                    return;
+                    return None;
                 }
                 tick = Some(QUICK_TICK);
             }
@@ -85,20 +106,28 @@ fn run<S: Side>(core: &Core<S>) {
         if tick.is_none() {
             events |= libc::POLLIN;
         }
-        let socket = if state.ended.is_none() { core.socket.as_raw_fd() } else { -1 };
         let waits_for_death = |ended: &Ended| !ended.rescued || !ended.buried && !state.side.is_done();
-        let watches_life = state.ended.as_ref().is_some_and(waits_for_death) && !seen.death;
-        let life = state.life.as_ref().filter(|_| watches_life).map_or(-1, AsRawFd::as_raw_fd);
+        let watches_life = state.ended.as_ref().map_or(true, waits_for_death) && !seen.death;
         let deadline = [tick.map(|tick| Instant::now() + tick), grace].into_iter().flatten().min();
         core.waker.set_asleep(deadline.is_none());
-        drop(state);
+        Some(Sleep {
+            socket: state.ended.is_none().then_some(events),
+            life: state.life.as_ref().filter(|_| watches_life).map(AsRawFd::as_raw_fd),
+            deadline,
+        })
+    }
 
-        let polled = socket::wait([(core.waker.fd(), libc::POLLIN), (socket, events), (life, libc::POLLIN)], deadline);
+    fn sleep(&mut self, sleep: &Sleep) {
+        let (core, seen) = (&*self.core, &mut self.seen);
+        // Descriptors below 0 are passed over.
+        let socket = sleep.socket.map_or((-1, 0), |events| (core.socket.as_raw_fd(), events));
+        let life = (sleep.life.unwrap_or(-1), libc::POLLIN);
+        let polled = socket::wait([(core.waker.fd(), libc::POLLIN), socket, life], sleep.deadline);
         let Ok([wake, on_socket, on_life]) = polled else {
             // Nothing can be watched any more: the peer counts as gone.
-            core.end(&mut core.lock(), Why::Gone);
+            teardown::in_background(|| core.end(&mut core.lock(), Why::Gone));
             seen.death = true;
-            continue;
+            return;
         };
         if wake != 0 {
             core.waker.clear();
@@ -121,14 +150,18 @@ struct Seen {
     traffic: u64,
 }
 
-/// Reads what is nobody else's to read. After the peer has hung up, everything.
-fn look_at_socket<S: Side>(core: &Core<S>, state: &mut State<S>, hang_up: bool) {
+/// Reads what is nobody else's to read. After the peer has hung up or died, everything.
+fn look_at_socket<S: Side>(core: &Core<S>, state: &mut State<S>, seen: &Seen) {
     if state.ended.is_some() {
         return;
     }
     let flushed = state.wire.flush(core.socket.as_fd());
-    if hang_up || matches!(flushed, Err(WireError::Closed)) {
+    if seen.hang_up || seen.death || matches!(flushed, Err(WireError::Closed)) {
         core.pump(state, |_| true);
+        if seen.death && state.ended.is_none() {
+            // Children that it has forked may keep its socket open.
+            core.end(state, Why::Gone);
+        }
     } else if let Err(error) = flushed {
         core.end(state, Why::from_error(&error.into()));
     } else if !state.reading {

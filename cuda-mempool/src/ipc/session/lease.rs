@@ -8,6 +8,7 @@ use super::core::{deadline_in, Answer, Core};
 use super::frame::Turn;
 use super::handle::Handle;
 use super::lender::ExporterSide;
+use super::signals::reachable;
 use crate::ipc::{Error, ImportedBuffer, Result};
 use crate::{teardown, Stream};
 
@@ -84,6 +85,7 @@ impl<B: Loan> Lease<B> {
     /// # Errors
     /// As there, but the lease stays what it is.
     pub fn is_returned(&self) -> Result<bool> {
+        reachable()?;
         let mut state = self.session.lock();
         if !state.reading {
             self.session.pump(&mut state, |_| true);

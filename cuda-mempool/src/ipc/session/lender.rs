@@ -1,7 +1,7 @@
 //! What an exporter knows of its buffers, and does with them.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use super::book::{unmapped, ExporterBook, ImporterSaid};
@@ -13,7 +13,7 @@ use super::origin::PoolNumber;
 use super::page::{Word, SLOTS};
 use super::signals::{usable, Signals};
 use crate::ipc::{Error, Result};
-use crate::Stream;
+use crate::{Device, Stream};
 
 /// Which part of the memory is handed over, and as what.
 pub(super) struct Extent {
@@ -41,18 +41,21 @@ pub(super) struct ExporterSide {
     unmapped: HashMap<u32, u32>,
     /// Buffers that the importer was using when the session ended.
     graves: Vec<Box<dyn Loan>>,
+    /// Until the importer has mapped it: the page, and the device whose streams will use it.
+    page: Option<(OwnedFd, Device)>,
     _number: Option<PoolNumber>,
 }
 
 impl ExporterSide {
-    /// `number` is kept as long as the session, for a pool of this process.
-    pub(super) fn new(number: Option<PoolNumber>) -> Self {
+    /// `number` is kept as long as the session, for a pool of this process. `page` is that of the session.
+    pub(super) fn new(number: Option<PoolNumber>, page: OwnedFd, device: Device) -> Self {
         Self {
             book: ExporterBook::new(SLOTS),
             parked: HashMap::new(),
             due: Vec::new(),
             unmapped: HashMap::new(),
             graves: Vec::new(),
+            page: Some((page, device)),
             _number: number,
         }
     }
@@ -63,8 +66,12 @@ impl Side for ExporterSide {
 
     fn hear(core: &Core<Self>, state: &mut State<Self>, body: Body, fd: Option<OwnedFd>) -> Result<()> {
         match state.side.book.accept(&body)? {
-            ImporterSaid::Welcome => {}
-            ImporterSaid::Life => state.life = fd,
+            ImporterSaid::Welcome => {
+                if let Some((page, device)) = state.side.page.take() {
+                    core.let_streams_use(page.as_fd(), device);
+                }
+            }
+            ImporterSaid::Life => state.watch(fd),
             ImporterSaid::Returned(turn) => {
                 if let Some(Parked { loan, .. }) = state.side.parked.remove(&turn.slot) {
                     core.let_go_in_order(state, turn, loan);

@@ -15,6 +15,8 @@ const SLOT: usize = 16;
 const LENGTH: usize = SLOTS as usize * SLOT;
 /// Without these, a peer could make the memory vanish under us.
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+/// With this, what is mapped already can be written, and nothing else: no hole can be made in it either.
+const CLOSED: i32 = libc::F_SEAL_FUTURE_WRITE;
 
 /// Which word of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +57,15 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
+    /// Where a word lies that is no slot's.
+    pub(super) const SPARE: usize = 8;
+
     /// A new one, all words 0, with the descriptor to send.
     pub(super) fn create() -> io::Result<(Self, OwnedFd)> {
         let fd = memfd()?;
         File::from(fd.try_clone()?).set_len(LENGTH as u64)?;
         // SAFETY: works on an open descriptor.
-        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) } != 0 {
+        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok((Self::map(fd.as_fd())?, fd))
@@ -81,6 +86,20 @@ impl Page {
             return Err(Violation::Descriptor("a page of semaphores of the right length"));
         }
         Self::map(fd).map_err(|_| Violation::Descriptor("shared memory that can be written"))
+    }
+
+    /// To be called when both ends have mapped it: whether it is sure from now on that processors and devices see the
+    /// same memory.
+    ///
+    /// A device keeps the pages that it was given. A peer that makes a hole in the file gives the processors other pages,
+    /// and a stream that waits could then be set free by nobody. Linux before 5.1 cannot forbid that, and a peer may have
+    /// forbidden us to forbid it.
+    pub(super) fn close_to_others(fd: BorrowedFd<'_>) -> bool {
+        // SAFETY: works on an open descriptor, here and below.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, CLOSED) };
+        // SAFETY: as above.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        seals >= 0 && seals & CLOSED == CLOSED
     }
 
     fn map(fd: BorrowedFd<'_>) -> io::Result<Self> {

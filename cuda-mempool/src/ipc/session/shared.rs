@@ -12,6 +12,7 @@ use super::frame::{Fresh, Turn};
 use super::handle::Handle;
 use super::lease::sealed::{Loan, SessionId};
 use super::lender::{ExporterSide, Extent};
+use super::signals::reachable;
 use crate::ipc::{driver, Error, PointerExport, Result};
 use crate::{teardown, DeviceBuffer, DeviceSlice, DeviceSliceMut, MemPool, Stream};
 
@@ -140,6 +141,7 @@ impl<T: Pod + Send> SharedBuffer<T> {
 
     /// Hands the buffer over in this session.
     pub(super) fn lend(&mut self, session: &Arc<Handle<ExporterSide>>, pool: &MemPool, tag: u64) -> Result<Turn> {
+        reachable()?;
         let is_this = |home: &&Home| Arc::ptr_eq(&home.core, &session.core);
         if self.homes.iter().find(is_this).is_none() {
             let home = self.enter(session, pool)?;
@@ -162,7 +164,7 @@ impl<T: Pod + Send> SharedBuffer<T> {
             return Err(Error::ForeignMemory);
         }
         let export = self.buffer().export_pointer()?;
-        let (_, range) = driver::range_of(pointer)?;
+        let range = driver::size_of(pointer)?;
         let mut state = session.lock();
         session.alive(&state)?;
         let slot = state.side.book.enter().ok_or(Error::Full)?;

@@ -2,8 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cuda_mempool_sys as sys;
 
@@ -11,6 +10,7 @@ use super::page::{Page, Word};
 use crate::current::CurrentDevice;
 use crate::error::call;
 use crate::ipc::driver::{self, DevicePointer};
+use crate::stream::RelaxedCapture;
 use crate::{teardown, Device, Error, ErrorKind, Result, Stream};
 
 /// The page, and how this machine lets streams reach it.
@@ -20,29 +20,36 @@ use crate::{teardown, Device, Error, ErrorKind, Result, Stream};
 #[derive(Debug)]
 pub(super) struct Signals {
     /// Before the page: it is unregistered before it is unmapped.
-    registered: Option<Registered>,
+    registered: OnceLock<Registered>,
     page: Arc<Page>,
-    refused: AtomicBool,
 }
 
 impl Signals {
-    /// `by_host` leaves the stream memory operations unused, also where there are some.
-    pub(super) fn new(page: Page, device: Device, by_host: bool) -> Self {
-        let usable = !by_host && driver::has_stream_memory_operations();
-        let register = || match Registered::new(&page, device) {
-            Ok(registered) => Some(registered),
-            Err(error) => {
-                log::warn!("the hosts keep the order of a session: its page cannot be registered: {error}");
-                None
-            }
-        };
-        let registered = if usable { register() } else { None };
-        Self { registered, page: Arc::new(page), refused: AtomicBool::new(false) }
+    /// The hosts keep the order until [`register`](Self::register) lets the streams do it.
+    pub(super) fn new(page: Page) -> Self {
+        Self { registered: OnceLock::new(), page: Arc::new(page) }
+    }
+
+    /// Lets streams reach the page, where the driver has what that takes.
+    pub(super) fn register(&self, device: Device) {
+        if !driver::has_stream_memory_operations() {
+            return;
+        }
+        // Another thread's capture is no reason against it.
+        let _relaxed = RelaxedCapture::enter();
+        let tried = Registered::new(&self.page, device).and_then(|registered| {
+            registered.try_out()?;
+            Ok(registered)
+        });
+        match tried {
+            Ok(registered) => drop(self.registered.set(registered)),
+            Err(error) => log::warn!("the hosts keep the order of a session, for its page cannot be used: {error}"),
+        }
     }
 
     /// Whether streams wait by themselves. If not, the host has to wait until [`has`](Self::has) says yes.
     pub(super) fn on_stream(&self) -> bool {
-        self.registered.is_some() && !self.refused.load(Ordering::Relaxed)
+        self.registered.get().is_some()
     }
 
     /// Whether the word has come to `value`.
@@ -55,37 +62,37 @@ impl Signals {
         self.page.set(word, slot, value);
     }
 
-    /// Writes the word when the stream has done what was enqueued so far.
-    pub(super) fn write(&self, stream: &Stream, word: Word, slot: u32, value: u32) -> Result<()> {
+    /// Writes the word when the stream has done what was enqueued so far. Says whether that was left to the stream: when
+    /// nothing has to be waited for, it is written at once.
+    pub(super) fn write(&self, stream: &Stream, word: Word, slot: u32, value: u32) -> Result<bool> {
+        if stream.is_surely_idle() {
+            self.page.set(word, slot, value);
+            return Ok(false);
+        }
         if let Some(address) = self.address(word, slot) {
             // SAFETY: the page stays registered until the streams that were given it have passed: see the keeper.
-            match unsafe { driver::write_value(stream, address, value) } {
-                Err(error) if error.kind() == ErrorKind::Unsupported => self.refused.store(true, Ordering::Relaxed),
-                answer => return answer,
-            }
+            unsafe { driver::write_value(stream, address, value) }?;
+        } else {
+            let page = Arc::clone(&self.page);
+            stream.launch_host_fn(move || page.set(word, slot, value))?;
         }
-        let page = Arc::clone(&self.page);
-        stream.launch_host_fn(move || page.set(word, slot, value))
+        Ok(true)
     }
 
-    /// Has the stream wait for the word. Nothing is enqueued where the host has to wait.
-    pub(super) fn wait(&self, stream: &Stream, word: Word, slot: u32, value: u32) -> Result<()> {
-        let Some(address) = self.address(word, slot) else { return Ok(()) };
-        // SAFETY: as in `write`.
-        match unsafe { driver::wait_value(stream, address, value) } {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                self.refused.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-            answer => answer,
+    /// Has the stream wait for the word, and says whether it has to. Nothing is enqueued where the host has to wait, nor
+    /// when the word is there: the work in front of it is done then.
+    pub(super) fn wait(&self, stream: &Stream, word: Word, slot: u32, value: u32) -> Result<bool> {
+        if self.has(word, slot, value) {
+            return Ok(false);
         }
+        let Some(address) = self.address(word, slot) else { return Ok(false) };
+        // SAFETY: as in `write`.
+        unsafe { driver::wait_value(stream, address, value) }?;
+        Ok(true)
     }
 
     fn address(&self, word: Word, slot: u32) -> Option<DevicePointer> {
-        if self.refused.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.registered.as_ref().map(|registered| registered.device + word.offset(slot) as u64)
+        self.registered.get().map(|registered| registered.device + word.offset(slot) as u64)
     }
 }
 
@@ -116,6 +123,15 @@ impl Registered {
         registered.device = device as u64;
         Ok(registered)
     }
+
+    /// Whether the device knows the operations, which not every one does whose driver has them. Both come together; a wait
+    /// that the peer could hold up is not tried here.
+    fn try_out(&self) -> Result<()> {
+        let stream = Stream::new(self.of)?;
+        // SAFETY: the word is in the page, which stays registered until the stream has passed.
+        let tried = unsafe { driver::write_value(&stream, self.device + Page::SPARE as u64, 1) };
+        stream.synchronize().and(tried)
+    }
 }
 
 impl Drop for Registered {
@@ -128,9 +144,16 @@ impl Drop for Registered {
     }
 }
 
+const FUNCTION: &str = "cuStreamWaitValue32";
+
+/// Refuses what must not use a session: a forked child, in which a lock may be held by a thread that is not there, and a
+/// host function.
+pub(super) fn reachable() -> Result<()> {
+    teardown::reachable(FUNCTION)
+}
+
 /// Refuses streams that a session cannot use from its own thread, or that would put the hand-over into a graph.
 pub(super) fn usable(stream: &Stream) -> Result<()> {
-    const FUNCTION: &str = "cuStreamWaitValue32";
     if stream.raw() == sys::cudaStreamPerThread {
         let why = "a per-thread stream cannot be used to share memory: other threads cannot reach it";
         return Err(Error::refused(ErrorKind::WrongThread, FUNCTION, why));

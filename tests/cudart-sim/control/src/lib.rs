@@ -196,7 +196,7 @@ impl Control {
     /// Adds rules of faults to inject, separated by commas.
     ///
     /// `FUNCTION#N=ERROR` lets the Nth call from now answer the error, `FUNCTION%RATE=ERROR` that fraction of calls.
-    /// `FUNCTION` is a name or `*`; a `!` behind the error makes it sticky.
+    /// `FUNCTION` is a name, that of a driver function too, or `*` for any of the runtime; a `!` behind the error makes it sticky.
     ///
     /// # Errors
     /// Invalid value (1) when a rule cannot be read; then none is added.
@@ -220,7 +220,7 @@ impl Control {
         Some(unsafe { (self.calls)(name.as_ptr()) }).filter(|count| *count != u64::MAX)
     }
 
-    /// How many calls there were of any function since the last reset.
+    /// How many calls there were of any function of the runtime since the last reset.
     #[must_use]
     pub fn total_calls(&self) -> u64 {
         // SAFETY: null asks for all.

@@ -1,6 +1,7 @@
 //! The functions of the driver that programs of the runtime use, by entry point.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void, CStr};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{current, give, require};
 use crate::cuda::{cudaDriverEntryPointQueryResult, cudaError, cudaMemoryType, cudaStream_t};
@@ -9,7 +10,7 @@ use crate::memory::space::Found;
 use crate::sim::{self, Sim};
 use crate::stream::{Op, StreamId};
 use crate::work::{Bytes, Compare, Condition, Work};
-use crate::{call, error, process, Outcome};
+use crate::{call, error, fault, process, Outcome};
 
 /// What a driver function answers: its errors have the numbers of the runtime's.
 type Result = u32;
@@ -28,12 +29,11 @@ pub unsafe fn cudaGetDriverEntryPointByVersion(
     require(!symbol.is_null() && !funcPtr.is_null() && flags & !KNOWN_FLAGS == 0)?;
     // SAFETY: the caller's C string.
     let name = unsafe { CStr::from_ptr(symbol) }.to_str().unwrap_or_default();
-    let found = ENTRY_POINTS.iter().find(|(known, ..)| *known == name);
-    let (address, status) = match found {
-        Some((_, since, _)) if cudaVersion < *since => {
+    let (address, status) = match EntryPoint::named(name) {
+        Some(entry) if cudaVersion < entry.since => {
             (std::ptr::null_mut(), cudaDriverEntryPointQueryResult::cudaDriverEntryPointVersionNotSufficent)
         }
-        Some((_, _, entry)) => (entry.0.cast_mut(), cudaDriverEntryPointQueryResult::cudaDriverEntryPointSuccess),
+        Some(entry) => (entry.address.cast_mut(), cudaDriverEntryPointQueryResult::cudaDriverEntryPointSuccess),
         None => (std::ptr::null_mut(), cudaDriverEntryPointQueryResult::cudaDriverEntryPointSymbolNotFound),
     };
     // SAFETY: the caller's out pointers; the second may be left out.
@@ -46,69 +46,103 @@ pub unsafe fn cudaGetDriverEntryPointByVersion(
     Ok(())
 }
 
-/// The address of a function, which any thread may call.
-struct Entry(*const c_void);
+/// A function that can be asked for by name.
+pub struct EntryPoint {
+    name: &'static str,
+    /// The CUDA version that brought it in this form.
+    since: c_uint,
+    address: *const c_void,
+    /// How often it was called.
+    calls: AtomicU64,
+}
 
-// SAFETY: it is the address of code.
-unsafe impl Sync for Entry {}
+// SAFETY: the address is one of code, which any thread may call.
+unsafe impl Sync for EntryPoint {}
 
-/// Name, the CUDA version that brought it in this form, and address.
-static ENTRY_POINTS: &[(&str, c_uint, Entry)] = &[
-    ("cuInit", 2000, Entry(cuInit as *const c_void)),
-    ("cuDriverGetVersion", 2020, Entry(cuDriverGetVersion as *const c_void)),
-    ("cuGetErrorName", 6000, Entry(cuGetErrorName as *const c_void)),
-    ("cuGetErrorString", 6000, Entry(cuGetErrorString as *const c_void)),
-    ("cuDeviceGet", 2000, Entry(cuDeviceGet as *const c_void)),
-    ("cuDeviceGetCount", 2000, Entry(cuDeviceGetCount as *const c_void)),
-    ("cuDeviceGetName", 2000, Entry(cuDeviceGetName as *const c_void)),
-    ("cuDeviceGetUuid", 9020, Entry(cuDeviceGetUuid as *const c_void)),
-    ("cuDeviceGetUuid_v2", 11040, Entry(cuDeviceGetUuid as *const c_void)),
-    ("cuCtxGetCurrent", 4000, Entry(cuCtxGetCurrent as *const c_void)),
-    ("cuCtxGetDevice", 2000, Entry(cuCtxGetDevice as *const c_void)),
-    ("cuPointerGetAttribute", 4000, Entry(cuPointerGetAttribute as *const c_void)),
-    ("cuPointerGetAttributes", 7000, Entry(cuPointerGetAttributes as *const c_void)),
-    ("cuMemGetAddressRange", 3020, Entry(cuMemGetAddressRange as *const c_void)),
-    ("cuStreamWriteValue32", 8000, Entry(cuStreamWriteValue32 as *const c_void)),
-    ("cuStreamWriteValue64", 9000, Entry(cuStreamWriteValue64 as *const c_void)),
-    ("cuStreamWaitValue32", 8000, Entry(cuStreamWaitValue32 as *const c_void)),
-    ("cuStreamWaitValue64", 9000, Entry(cuStreamWaitValue64 as *const c_void)),
+impl EntryPoint {
+    const fn new(name: &'static str, since: c_uint, address: *const c_void) -> Self {
+        Self { name, since, address, calls: AtomicU64::new(0) }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The function of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ENTRY_POINTS.iter().find(|entry| entry.name == name)
+    }
+
+    /// How often it was called since the last reset.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Forgets how often each was called.
+    pub fn reset_calls() {
+        ENTRY_POINTS.iter().for_each(|entry| entry.calls.store(0, Ordering::Relaxed));
+    }
+}
+
+static ENTRY_POINTS: [EntryPoint; 18] = [
+    EntryPoint::new("cuInit", 2000, cuInit as *const c_void),
+    EntryPoint::new("cuDriverGetVersion", 2020, cuDriverGetVersion as *const c_void),
+    EntryPoint::new("cuGetErrorName", 6000, cuGetErrorName as *const c_void),
+    EntryPoint::new("cuGetErrorString", 6000, cuGetErrorString as *const c_void),
+    EntryPoint::new("cuDeviceGet", 2000, cuDeviceGet as *const c_void),
+    EntryPoint::new("cuDeviceGetCount", 2000, cuDeviceGetCount as *const c_void),
+    EntryPoint::new("cuDeviceGetName", 2000, cuDeviceGetName as *const c_void),
+    EntryPoint::new("cuDeviceGetUuid", 9020, cuDeviceGetUuid as *const c_void),
+    EntryPoint::new("cuDeviceGetUuid_v2", 11040, cuDeviceGetUuid as *const c_void),
+    EntryPoint::new("cuCtxGetCurrent", 4000, cuCtxGetCurrent as *const c_void),
+    EntryPoint::new("cuCtxGetDevice", 2000, cuCtxGetDevice as *const c_void),
+    EntryPoint::new("cuPointerGetAttribute", 4000, cuPointerGetAttribute as *const c_void),
+    EntryPoint::new("cuPointerGetAttributes", 7000, cuPointerGetAttributes as *const c_void),
+    EntryPoint::new("cuMemGetAddressRange", 3020, cuMemGetAddressRange as *const c_void),
+    EntryPoint::new("cuStreamWriteValue32", 8000, cuStreamWriteValue32 as *const c_void),
+    EntryPoint::new("cuStreamWriteValue64", 9000, cuStreamWriteValue64 as *const c_void),
+    EntryPoint::new("cuStreamWaitValue32", 8000, cuStreamWaitValue32 as *const c_void),
+    EntryPoint::new("cuStreamWaitValue64", 9000, cuStreamWaitValue64 as *const c_void),
 ];
 
 /// Runs a driver function: its failure is nobody's last error.
-fn driver(body: impl FnOnce() -> Outcome) -> Result {
+fn driver(name: &'static str, body: impl FnOnce() -> Outcome) -> Result {
     if process::is_forked_child() {
         return cudaError::cudaErrorInitializationError.0;
     }
-    match body() {
+    if let Some(entry) = EntryPoint::named(name) {
+        entry.calls.fetch_add(1, Ordering::Relaxed);
+    }
+    match fault::injected_into_driver(name).map_or_else(body, Err) {
         Ok(()) => cudaError::cudaSuccess.0,
         Err(error) => error.0,
     }
 }
 
 unsafe extern "C" fn cuInit(flags: c_uint) -> Result {
-    driver(|| require(flags == 0))
+    driver("cuInit", || require(flags == 0))
 }
 
 unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Result {
     // SAFETY: the caller's out pointer.
-    driver(|| unsafe { give(version, sim::lock().config.driver_version) })
+    driver("cuDriverGetVersion", || unsafe { give(version, sim::lock().config.driver_version) })
 }
 
 unsafe extern "C" fn cuGetErrorName(code: Result, text: *mut *const c_char) -> Result {
     // SAFETY: the caller's out pointer.
-    driver(|| unsafe { give(text, error::driver_name(cudaError(code))?.as_ptr()) })
+    driver("cuGetErrorName", || unsafe { give(text, error::driver_name(cudaError(code))?.as_ptr()) })
 }
 
 unsafe extern "C" fn cuGetErrorString(code: Result, text: *mut *const c_char) -> Result {
     error::driver_name(cudaError(code)).map_or_else(
         |error| error.0,
         // SAFETY: the caller's out pointer.
-        |_| driver(|| unsafe { give(text, error::text(cudaError(code)).as_ptr()) }),
+        |_| driver("cuGetErrorString", || unsafe { give(text, error::text(cudaError(code)).as_ptr()) }),
     )
 }
 
 unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Result {
-    driver(|| {
+    driver("cuDeviceGet", || {
         sim::lock().device(ordinal)?;
         // SAFETY: the caller's out pointer.
         unsafe { give(device, ordinal) }
@@ -117,11 +151,11 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Result {
 
 unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Result {
     // SAFETY: the caller's out pointer.
-    driver(|| unsafe { give(count, sim::lock().devices.len() as c_int) })
+    driver("cuDeviceGetCount", || unsafe { give(count, sim::lock().devices.len() as c_int) })
 }
 
 unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int) -> Result {
-    driver(|| {
+    driver("cuDeviceGetName", || {
         sim::lock().device(device)?;
         let text = b"Simulated device (cudart-sim)\0";
         require(!name.is_null() && len > 0)?;
@@ -136,7 +170,7 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_in
 }
 
 unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> Result {
-    driver(|| {
+    driver("cuDeviceGetUuid", || {
         let device = sim::lock().device(device)?;
         let mut bytes = *b"cudart-sim device";
         bytes[16] = device as u8;
@@ -146,7 +180,7 @@ unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> Resu
 }
 
 unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> Result {
-    driver(|| {
+    driver("cuCtxGetCurrent", || {
         let device = current::device(&sim::lock())?;
         // SAFETY: the caller's out pointer. A context is only ever compared.
         unsafe { give(context, context_of(device)) }
@@ -154,7 +188,7 @@ unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> Result {
 }
 
 unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> Result {
-    driver(|| {
+    driver("cuCtxGetDevice", || {
         let current = current::device(&sim::lock())?;
         // SAFETY: the caller's out pointer.
         unsafe { give(device, current as c_int) }
@@ -170,9 +204,14 @@ unsafe extern "C" fn cuMemGetAddressRange(
     size: *mut usize,
     pointer: DevicePointer,
 ) -> Result {
-    driver(|| {
-        let Found::Live(allocation) = sim::lock().space.find(pointer as usize) else {
-            return Err(cudaError::cudaErrorInvalidValue);
+    driver("cuMemGetAddressRange", || {
+        let sim = sim::lock();
+        let reached = |allocation: &Allocation| {
+            allocation.place != Place::Host || current::device(&sim).is_ok_and(|it| sim.is_reached_by(allocation, it))
+        };
+        let allocation = match sim.space.find(pointer as usize) {
+            Found::Live(allocation) if reached(&allocation) => allocation,
+            _ => return Err(cudaError::cudaErrorSymbolNotFound),
         };
         // SAFETY: the caller's out pointers; either may be left out.
         unsafe {
@@ -188,7 +227,7 @@ unsafe extern "C" fn cuMemGetAddressRange(
 }
 
 unsafe extern "C" fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, pointer: DevicePointer) -> Result {
-    driver(|| {
+    driver("cuPointerGetAttribute", || {
         require(!data.is_null())?;
         let sim = sim::lock();
         let Found::Live(allocation) = sim.space.find(pointer as usize) else {
@@ -207,7 +246,7 @@ unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     pointer: DevicePointer,
 ) -> Result {
-    driver(|| {
+    driver("cuPointerGetAttributes", || {
         require(count > 0 && !attributes.is_null() && !data.is_null())?;
         let sim = sim::lock();
         let found = sim.space.find(pointer as usize);
@@ -283,7 +322,13 @@ fn attribute_of(sim: &Sim, allocation: &Allocation, attribute: c_uint, pointer: 
         IS_MANAGED => Value::Byte(allocation.place == Place::Managed),
         DEVICE_ORDINAL => Value::Int(device as c_int),
         IS_LEGACY_IPC_CAPABLE => Value::Byte(allocation.kind == Kind::Plain),
-        RANGE_START => Value::Long(allocation.base as u64),
+        RANGE_START => Value::Long(match (&allocation.kind, &allocation.segment) {
+            // Measured on an H200: not where it starts, but how far into what the pool has mapped.
+            (Kind::Pool(_) | Kind::Imported { .. }, Some(segment)) if allocation.place == Place::Host => {
+                (allocation.base - segment.user) as u64
+            }
+            _ => allocation.base as u64,
+        }),
         RANGE_SIZE => Value::Long(allocation.size as u64),
         MAPPED => Value::Byte(true),
         MEMPOOL_HANDLE => Value::Long(match allocation.kind {
@@ -310,7 +355,7 @@ unsafe extern "C" fn cuStreamWriteValue32(
     value: u32,
     flags: c_uint,
 ) -> Result {
-    driver(|| write_value("cuStreamWriteValue32", stream, address, value.into(), false, flags))
+    driver("cuStreamWriteValue32", || write_value("cuStreamWriteValue32", stream, address, value.into(), false, flags))
 }
 
 unsafe extern "C" fn cuStreamWriteValue64(
@@ -319,7 +364,7 @@ unsafe extern "C" fn cuStreamWriteValue64(
     value: u64,
     flags: c_uint,
 ) -> Result {
-    driver(|| write_value("cuStreamWriteValue64", stream, address, value, true, flags))
+    driver("cuStreamWriteValue64", || write_value("cuStreamWriteValue64", stream, address, value, true, flags))
 }
 
 unsafe extern "C" fn cuStreamWaitValue32(
@@ -328,7 +373,7 @@ unsafe extern "C" fn cuStreamWaitValue32(
     value: u32,
     flags: c_uint,
 ) -> Result {
-    driver(|| wait_value("cuStreamWaitValue32", stream, address, value.into(), false, flags))
+    driver("cuStreamWaitValue32", || wait_value("cuStreamWaitValue32", stream, address, value.into(), false, flags))
 }
 
 unsafe extern "C" fn cuStreamWaitValue64(
@@ -337,7 +382,7 @@ unsafe extern "C" fn cuStreamWaitValue64(
     value: u64,
     flags: c_uint,
 ) -> Result {
-    driver(|| wait_value("cuStreamWaitValue64", stream, address, value, true, flags))
+    driver("cuStreamWaitValue64", || wait_value("cuStreamWaitValue64", stream, address, value, true, flags))
 }
 
 fn write_value(

@@ -39,7 +39,8 @@ pub unsafe fn cudaMemPoolImportFromShareableHandle(
     handleType: cudaMemAllocationHandleType,
     flags: c_uint,
 ) -> Outcome {
-    require(!memPool.is_null() && flags == 0)?;
+    // Descriptor 0 is a null pointer, and as such refused.
+    require(!memPool.is_null() && !shareableHandle.is_null() && flags == 0)?;
     let mut sim = sim::lock();
     current::device(&sim)?;
     match handleType {

@@ -89,7 +89,11 @@ pub fn import(descriptor: i32, devices: usize) -> Option<Pool> {
 }
 
 /// A descriptor of a pool's file for another process; like CUDA's, it is not closed on exec.
-pub fn descriptor(pool: &Pool) -> Outcome<i32> {
+pub fn descriptor(pool: &mut Pool) -> Outcome<i32> {
+    if pool.exported.is_none() {
+        let kept = pool.heap.arena().file().try_clone_to_owned();
+        pool.exported = Some(kept.map_err(|_| cudaError::cudaErrorOperatingSystem)?);
+    }
     // SAFETY: the descriptor is open.
     let copy = unsafe { libc::fcntl(pool.heap.arena().file().as_raw_fd(), libc::F_DUPFD, 0) };
     if copy < 0 {
@@ -105,9 +109,8 @@ impl Sim {
         let invalid = cudaError::cudaErrorInvalidValue;
         let allocation = self.space.at(base).ok_or(invalid)?;
         let Kind::Pool(pool) = allocation.kind else { return Err(invalid) };
-        let Some(Sharing::Exported(identity)) = self.pools.get(pool).map(|pool| pool.sharing) else {
-            return Err(invalid);
-        };
+        let pool = self.pools.get(pool).filter(|pool| pool.exported.is_some()).ok_or(invalid)?;
+        let Sharing::Exported(identity) = pool.sharing else { return Err(invalid) };
         let segment = allocation.segment.as_ref().ok_or(invalid)?;
         let mut blob = blob::Writer::new(POINTER_MARK);
         blob.put(identity);
