@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use allocator_api2::vec::Vec as PinnedVec;
 use cuda_mempool::host::{NumaAllocator, NumaAllocatorBuilder, PinnedBox};
 use cuda_mempool::{on_drop_error, Device, Location, Result};
-use cudart_sim_control::{Control, Live};
+use cudart_sim_control::Control;
 
 use crate::on_simulator;
 

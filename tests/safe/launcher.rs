@@ -1,6 +1,6 @@
 //! Kernels to use buffers with: real ones on a GPU, and what stands for them on the simulated runtime.
 
-use cuda_mempool::{Device, DeviceBuffer, MemPool, Stream};
+use cuda_mempool::{sys, Device, Stream};
 
 use crate::kernel::Kernels;
 use crate::sim::{must, Sim};
@@ -12,7 +12,35 @@ pub enum Launcher<'s> {
     Real(Vec<OnDevice>),
 }
 
-type OnDevice = (Loaded, DeviceBuffer<u64>);
+type OnDevice = (Loaded, Unread);
+
+/// A sum that kernels of any stream add to, in memory that belongs to no stream.
+pub struct Unread {
+    device: Device,
+    sum: *mut u64,
+}
+
+// SAFETY: a pointer to memory of a device, which is used there alone.
+unsafe impl Send for Unread {}
+// SAFETY: as above.
+unsafe impl Sync for Unread {}
+
+impl Unread {
+    fn new(device: Device) -> Self {
+        let mut sum = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        let answer = must(device.with_current(|| unsafe { sys::cudaMalloc(&mut sum, size_of::<u64>()) }));
+        assert_eq!(answer, sys::cudaError_t::cudaSuccess);
+        Self { device, sum: sum.cast() }
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        // SAFETY: the memory is its own. To free it waits for the kernels that add to it.
+        unsafe { sys::cudaFree(self.sum.cast()) };
+    }
+}
 
 pub struct Loaded(Kernels);
 
@@ -29,9 +57,7 @@ impl<'s> Launcher<'s> {
         }
         let load = |&device: &Device| {
             let kernels = must(device.with_current(Kernels::load)).map_err(|why| Skip(format!("no kernels: {why}")))?;
-            let unread = must(must(MemPool::default_for(device)).alloc_zeroed(&must(Stream::new(device)), 1));
-            must(device.synchronize());
-            Ok((Loaded(kernels), unread))
+            Ok((Loaded(kernels), Unread::new(device)))
         };
         devices.iter().map(load).collect::<Result<_, _>>().map(Self::Real)
     }
@@ -64,8 +90,7 @@ impl<'s> Launcher<'s> {
             Self::Real(devices) => {
                 let (Loaded(kernels), unread) = of(devices, stream);
                 // SAFETY: as above; the sum is added atomically, and lives as long as this.
-                let launch =
-                    || unsafe { kernels.sum(stream.as_raw(), pointer, length as u64, unread.as_ptr().cast_mut()) };
+                let launch = || unsafe { kernels.sum(stream.as_raw(), pointer, length as u64, unread.sum) };
                 must(stream.device().with_current(launch)).expect("launched");
             }
         }
@@ -73,14 +98,5 @@ impl<'s> Launcher<'s> {
 }
 
 fn of<'d>(devices: &'d [OnDevice], stream: &Stream) -> &'d OnDevice {
-    devices.iter().find(|(_, unread)| unread.device() == stream.device()).expect("a device of this launcher")
-}
-
-impl Drop for Launcher<'_> {
-    fn drop(&mut self) {
-        if let Self::Real(devices) = self {
-            // What is read without being ordered.
-            devices.iter().for_each(|(_, unread)| must(unread.device().synchronize()));
-        }
-    }
+    devices.iter().find(|(_, unread)| unread.device == stream.device()).expect("a device of this launcher")
 }

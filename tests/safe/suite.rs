@@ -84,6 +84,11 @@ pub fn device() -> Result<Device, Skip> {
     }
 }
 
+/// Whether compute-sanitizer looks on, which takes no notice of `cudaDeviceSynchronize` as an order.
+pub fn sanitized() -> bool {
+    std::env::var_os("CUDA_MEMPOOL_SANITIZED").is_some()
+}
+
 /// Two devices that reach each other.
 pub fn peers() -> Result<[Device; 2], Skip> {
     let first = device()?;
