@@ -14,18 +14,25 @@ fn life() -> Result<()> {
     let (stream, other) = (Stream::new(device)?, Stream::new(device)?);
     let cache = BlockCache::new(&pool, &stream);
     let neighbour = BlockCache::new(&pool, &other);
-    drop(neighbour.alloc_zeroed::<u8>(10 << 20)?);
-    drop(cache.alloc_zeroed::<u8>(10 << 20)?);
-    let mut moved: DeviceBuffer<u8> = cache.alloc_zeroed(10 << 20)?;
+    drop(touched(&neighbour, 10 << 20)?);
+    drop(touched(&cache, 10 << 20)?);
+    let mut moved = touched(&cache, 10 << 20)?;
     moved.set_stream(&other)?;
-    moved.fill(1)?;
+    moved.slice_mut(..100).fill(1)?;
     drop(moved);
-    drop(cache.alloc_zeroed::<u8>(20 << 20)?);
-    drop(cache.alloc_zeroed::<u8>(30 << 20)?);
+    drop(touched(&cache, 20 << 20)?);
+    drop(touched(&cache, 30 << 20)?);
     cache.trim(0);
-    let left = cache.alloc_zeroed::<u8>(100)?;
+    let left = touched(&cache, 100)?;
     drop(cache);
     left.close().map_err(|(_, error)| error)
+}
+
+/// A buffer with work on it, which takes no longer than it must.
+fn touched(cache: &BlockCache, bytes: usize) -> Result<DeviceBuffer<u8>> {
+    let mut buffer = cache.alloc(bytes)?;
+    buffer.slice_mut(..100).zero()?;
+    Ok(buffer)
 }
 
 /// What such a life and the wait for its end call, but for what reads why a call failed.

@@ -97,7 +97,7 @@ pub fn all_defaults() -> Outcome {
         let buffers = [16, 64].map(|size| serves_kernels(resource.clone(), launcher, size * MIB / size_of::<u32>()));
         assert_eq!(reserved(), primed);
         drop(buffers);
-        must(must(Stream::new(sim::device(0))).synchronize());
+        must(sim::device(0).synchronize());
         assert_eq!(reserved(), primed, "the threshold is the device's total memory");
         drop(resource);
         assert!(free() + before / 16 >= before, "{} bytes free of {before}", free());
