@@ -21,9 +21,9 @@
 //!
 //! # Dropping
 //!
-//! Everything can be dropped in any order: a stream, pool or event is a handle that its users share, and memory outlives
-//! its pool (which is [destroyed](crate::MemPool) when all of it is back). What a drop cannot return goes to [`on_drop_error`](crate::on_drop_error); where it matters, `close` returns
-//! it and the value:
+//! Everything can be dropped in any order: a stream, pool or event is a handle that its users share, and memory
+//! outlives its pool (which is [destroyed](crate::MemPool) when all of it is back). What a drop cannot return goes to
+//! [`on_drop_error`](crate::on_drop_error); where it matters, `close` returns it and the value:
 //!
 //! ```
 //! # cuda_mempool::example::run(|device| {
