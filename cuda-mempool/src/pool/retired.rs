@@ -74,15 +74,14 @@ pub(crate) fn sweep() {
     failures.iter().for_each(teardown::report);
 }
 
-/// Waits for a device, if that gets memory of ended pools back: memory that is free, but not synchronised. Says whether it
-/// has.
+/// Waits for a device, if that may get memory of ended pools back: memory that is free, but not synchronised. Says whether
+/// it has waited.
 pub(super) fn reclaim(device: Device) -> bool {
-    let waiting = COUNT.load(Ordering::Relaxed);
-    if waiting == 0 || !list().iter().any(|pool| matches!(pool.used(), Ok(0))) {
+    if COUNT.load(Ordering::Relaxed) == 0 || !list().iter().any(|pool| matches!(pool.used(), Ok(0))) {
         return false;
     }
     let _relaxed = RelaxedCapture::enter();
-    device.synchronize().is_ok() && COUNT.load(Ordering::Relaxed) < waiting
+    device.synchronize().is_ok()
 }
 
 fn list() -> MutexGuard<'static, Vec<Retired>> {
