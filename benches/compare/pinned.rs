@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use allocator_api2::alloc::Allocator;
 use anyhow::{anyhow, Result};
-use cuda_mempool::host::NumaAllocator;
+use cuda_mempool::host::{NumaAllocator, NumaAllocatorBuilder};
 use cuda_mempool::sys::*;
 use cuda_mempool::{Device, MemPool, Stream};
 
@@ -16,6 +16,7 @@ use crate::results::{Cell, Question};
 use crate::rounds::{compete, Contestant, Effort};
 
 const HOST_ALLOC: &str = "cudaHostAlloc";
+const REGISTERED: &str = "NumaAllocator, registered";
 const MIB: usize = 1 << 20;
 
 /// Asks everything, with sizes divided by `divisor`; `tell` gets each answer as it comes.
@@ -50,9 +51,12 @@ fn copies(device: Device, bytes: usize, effort: Effort, tell: &mut impl FnMut(Ce
     let pinned = HostAlloc::new(bytes)?;
     let allocator = NumaAllocator::builder().near(device).build()?;
     let numa = Taken::new(&allocator, bytes)?;
+    let of_kernel = NumaAllocator::builder().near(device).registered().build()?;
+    let registered = Taken::new(&of_kernel, bytes)?;
     let places = [
         (HOST_ALLOC, pinned.0),
         ("NumaAllocator", numa.block.as_ptr().cast()),
+        (REGISTERED, registered.block.as_ptr().cast()),
         ("malloc", ordinary.as_ptr().cast_mut().cast()),
     ];
     for (workload, up) in [("copied to the device", true), ("copied from the device", false)] {
@@ -78,9 +82,9 @@ fn copies(device: Device, bytes: usize, effort: Effort, tell: &mut impl FnMut(Ce
 }
 
 /// A large block, from an allocator that has nothing yet and from one that was primed.
-fn first_allocation<'a>(device: Device, bytes: usize) -> [Contestant<'a>; 3] {
-    let numa = move |primed: bool| {
-        let allocator = NumaAllocator::builder().near(device).build()?;
+fn first_allocation<'a>(device: Device, bytes: usize) -> [Contestant<'a>; 4] {
+    let numa = move |builder: NumaAllocatorBuilder, primed: bool| {
+        let allocator = builder.near(device).build()?;
         if primed {
             allocator.prime(bytes)?;
         }
@@ -90,20 +94,25 @@ fn first_allocation<'a>(device: Device, bytes: usize) -> [Contestant<'a>; 3] {
     };
     [
         host_alloc(bytes),
-        contestant("NumaAllocator", move || numa(false)),
-        contestant("NumaAllocator, primed", move || numa(true)),
+        contestant("NumaAllocator", move || numa(NumaAllocator::builder(), false)),
+        contestant("NumaAllocator, primed", move || numa(NumaAllocator::builder(), true)),
+        contestant(REGISTERED, move || numa(NumaAllocator::builder().registered(), false)),
     ]
 }
 
 /// Getting it from the system, on as many threads as that takes.
-fn ahead_of_time<'a>(device: Device, bytes: usize) -> [Contestant<'a>; 2] {
-    let prime = move || {
-        let allocator = NumaAllocator::builder().near(device).build()?;
+fn ahead_of_time<'a>(device: Device, bytes: usize) -> [Contestant<'a>; 3] {
+    let prime = move |builder: NumaAllocatorBuilder| {
+        let allocator = builder.near(device).build()?;
         let begun = Instant::now();
         allocator.prime(bytes)?;
         Ok(begun.elapsed())
     };
-    [host_alloc(bytes), contestant("NumaAllocator::prime", prime)]
+    [
+        host_alloc(bytes),
+        contestant("NumaAllocator::prime", move || prime(NumaAllocator::builder())),
+        contestant("NumaAllocator::prime, registered", move || prime(NumaAllocator::builder().registered())),
+    ]
 }
 
 fn host_alloc<'a>(bytes: usize) -> Contestant<'a> {

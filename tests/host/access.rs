@@ -5,7 +5,7 @@ use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::{sys, Access, Device, ErrorKind, MemPool, Result, Stream};
 
 use crate::support::kernel::Kernels;
-use crate::{alone, node_of, pinned};
+use crate::{alone, node_of, pinned, with_each_kind};
 
 fn without_access(device: Device) -> Result<NumaAllocator> {
     NumaAllocator::builder().near_without_access(device).build()
@@ -22,7 +22,7 @@ fn near_a_device_has_its_access_and_other_places_have_none() {
         for (pinned, access) in
             [(near, Access::ReadWrite), (refused, Access::None), (node, Access::None), (granted, Access::ReadWrite)]
         {
-            assert_eq!(pinned.pool().access(device)?, access);
+            assert_eq!(pinned.access(device)?, access);
         }
         Ok(())
     });
@@ -39,7 +39,7 @@ fn the_last_choice_of_a_place_decides_who_has_access() {
             (choose().near_without_access(device).near(device), Access::ReadWrite),
             (choose().near_without_access(device).grant([device]), Access::ReadWrite),
         ] {
-            assert_eq!(builder.build()?.pool().access(device)?, access);
+            assert_eq!(builder.build()?.access(device)?, access);
         }
         Ok(())
     });
@@ -54,9 +54,9 @@ fn grants_add_to_the_device_nearby() {
         };
         let both = NumaAllocator::builder().near(device).grant([other]).build()?;
         let alone = pinned(device)?;
-        assert_eq!(both.pool().access(device)?, Access::ReadWrite);
-        assert_eq!(both.pool().access(other)?, Access::ReadWrite);
-        assert_eq!(alone.pool().access(other)?, Access::None);
+        assert_eq!(both.access(device)?, Access::ReadWrite);
+        assert_eq!(both.access(other)?, Access::ReadWrite);
+        assert_eq!(alone.access(other)?, Access::None);
         Ok(())
     });
 }
@@ -84,8 +84,7 @@ fn without_a_grant_copies_work_and_kernels_are_refused() {
 
 #[test]
 fn with_a_grant_both_work() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|device, pinned| {
         let stream = Stream::new(device)?;
         let mut words = PinnedBox::from_slice(&pinned, &[1_u32; 1000])?;
         assert_eq!(pinned.device_ptr(device, &words)?, words.as_ptr());
@@ -102,9 +101,9 @@ fn access_can_change_later() {
     alone(|device| {
         let pinned = without_access(device)?;
         let words = PinnedBox::from_slice(&pinned, &[1_u32; 10])?;
-        pinned.pool().set_access(device, Access::ReadWrite)?;
+        pinned.pool().expect("a pool").set_access(device, Access::ReadWrite)?;
         assert!(pinned.device_ptr(device, &words).is_ok());
-        pinned.pool().revoke_access(device)?;
+        pinned.pool().expect("a pool").revoke_access(device)?;
         assert!(pinned.device_ptr(device, &words).is_err());
         Ok(())
     });
@@ -122,9 +121,24 @@ fn only_its_own_memory_is_vouched_for() {
 }
 
 #[test]
-fn kernels_read_and_write_a_vector() {
+fn registered_memory_is_for_every_device() {
     alone(|device| {
-        let pinned = pinned(device)?;
+        let pinned = NumaAllocator::builder().node(node_of(&pinned(device)?)).registered().build()?;
+        let words = PinnedBox::from_slice(&pinned, &[1_u32; 10])?;
+        assert!(pinned.pool().is_none());
+        for device in Device::all()? {
+            assert_eq!(pinned.access(device)?, Access::ReadWrite);
+            assert_eq!(pinned.device_ptr(device, &words)?, words.as_ptr());
+        }
+        let refused = NumaAllocator::builder().near_without_access(device).registered().build().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidValue);
+        Ok(())
+    });
+}
+
+#[test]
+fn kernels_read_and_write_a_vector() {
+    with_each_kind(|device, pinned| {
         let kernels = match device.with_current(Kernels::load)? {
             Ok(kernels) => kernels,
             Err(why) => {

@@ -6,7 +6,7 @@ use allocator_api2::vec::Vec as PinnedVec;
 use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::ErrorKind;
 
-use crate::{alone, on_simulator, pinned};
+use crate::{alone, on_simulator, pinned, registered, with_each_kind};
 
 const MIB: usize = 1 << 20;
 
@@ -29,34 +29,31 @@ fn a_cap_is_kept_and_the_reason_is_told() {
 
 #[test]
 fn trim_gives_everything_back() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
         drop(PinnedBox::<[u8]>::zeroed(&pinned, 60 * MIB)?);
-        assert!(pinned.pool().usage()?.reserved as usize >= 60 * MIB, "freed memory stays warm");
+        assert!(pinned.reserved()? >= 60 * MIB, "freed memory stays warm");
         assert_eq!(pinned.trim()?, pinned.chunk_size());
         assert_eq!(pinned.stats().taken_bytes, 0);
-        assert_eq!(pinned.pool().usage()?.reserved, 0);
+        assert_eq!(pinned.reserved()?, 0);
         Ok(())
     });
 }
 
 #[test]
 fn primed_memory_is_there() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         pinned.prime(200 * MIB)?;
-        let primed = pinned.pool().usage()?;
-        assert!(primed.reserved as usize >= 200 * MIB && primed.used == 0, "{primed:?}");
+        let primed = pinned.reserved()?;
+        assert!(primed >= 200 * MIB && pinned.stats().taken_bytes == 0, "{primed}");
         let boxes = [100, 60].map(|size| PinnedBox::<[u8]>::zeroed(&pinned, size * MIB));
-        let used = pinned.pool().usage()?;
-        assert_eq!(used.reserved, primed.reserved, "nothing more was taken from the system");
+        assert_eq!(pinned.reserved()?, primed, "nothing more was taken from the system");
         drop(boxes);
         pinned.prime(200 * MIB)?;
-        assert_eq!(pinned.pool().usage()?.reserved, primed.reserved, "what is free counts");
+        assert_eq!(pinned.reserved()?, primed, "what is free counts");
         pinned.prime(0)?;
         pinned.trim()?;
-        assert_eq!(pinned.pool().usage()?.reserved, 0);
+        assert_eq!(pinned.reserved()?, 0);
         Ok(())
     });
 }
@@ -67,8 +64,29 @@ fn priming_stays_below_the_cap() {
         let capped = NumaAllocator::builder().near(device).cap(100 * MIB).build()?;
         let error = capped.prime(101 * MIB).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-        assert_eq!(capped.pool().usage()?.reserved, 0);
+        assert_eq!(capped.reserved()?, 0);
         capped.prime(100 * MIB)
+    });
+}
+
+#[test]
+fn free_registered_memory_joins_and_is_cut_again() {
+    alone(|device| {
+        let pinned = registered(device)?;
+        pinned.prime(64 * MIB)?;
+        let take = |size: usize| PinnedBox::<[u8]>::zeroed(&pinned, size * MIB);
+        let [first, second, third] = [take(10)?, take(20)?, take(34)?];
+        assert_eq!(pinned.reserved()?, 64 * MIB, "all three fit");
+        drop((first, third));
+        drop(second);
+        let whole = take(64)?;
+        assert_eq!(pinned.reserved()?, 64 * MIB, "and so does one of their length");
+        assert_eq!(pinned.trim()?, 0);
+        assert_eq!(pinned.reserved()?, 64 * MIB, "what is in use stays");
+        drop(whole);
+        pinned.trim()?;
+        assert_eq!(pinned.reserved()?, 0);
+        Ok(())
     });
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::ErrorKind;
 
-use crate::{alone, pinned};
+use crate::{alone, pinned, with_each_kind};
 
 const fn assert_send_and_sync<T: Send + Sync>() {}
 const _: () = assert_send_and_sync::<PinnedBox<[u32]>>();
@@ -36,8 +36,7 @@ impl Drop for Counted {
 
 #[test]
 fn every_constructor_holds_what_it_is_given() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         assert_eq!(*PinnedBox::new(&pinned, 7_u8)?, 7);
         assert_eq!(*PinnedBox::from_slice(&pinned, &["a", "b"])?, ["a", "b"]);
         assert_eq!(*PinnedBox::from_fn(&pinned, 3, |index| index * 2)?, [0, 2, 4]);
@@ -51,8 +50,7 @@ fn every_constructor_holds_what_it_is_given() {
 
 #[test]
 fn no_bytes_take_no_memory() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         assert!(PinnedBox::<[u64]>::zeroed(&pinned, 0)?.is_empty());
         assert_eq!(PinnedBox::from_iter(&pinned, [(); 1000])?.len(), 1000);
         assert_eq!(pinned.stats().taken_bytes, 0);
@@ -62,8 +60,7 @@ fn no_bytes_take_no_memory() {
 
 #[test]
 fn elements_are_dropped_once() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let alive = Rc::default();
         let boxed = PinnedBox::from_iter(&pinned, (0..100).map(|_| Counted::new(&alive)))?;
         let copied = PinnedBox::from_slice(&pinned, &boxed)?;
@@ -78,8 +75,7 @@ fn elements_are_dropped_once() {
 
 #[test]
 fn a_panic_half_way_leaks_nothing() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let alive: Rc<Cell<isize>> = Rc::default();
         let make = |index| if index == 50 { panic!("half-way") } else { Counted::new(&alive) };
         assert!(catch_unwind(AssertUnwindSafe(|| PinnedBox::from_fn(&pinned, 100, make))).is_err());
@@ -114,8 +110,7 @@ fn parts_make_a_box_again() {
 
 #[test]
 fn lengths_that_overflow_are_refused() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let error = PinnedBox::<[u64]>::zeroed(&pinned, usize::MAX / 4).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SizeOverflow);
         Ok(())

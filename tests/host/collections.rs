@@ -8,15 +8,14 @@ use cuda_mempool::host::NumaAllocator;
 use cuda_mempool::{MemPool, Stream};
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use crate::{alone, pinned};
+use crate::with_each_kind;
 
 const fn assert_send_and_sync<T: Send + Sync>() {}
 const _: () = assert_send_and_sync::<PinnedVec<u32, NumaAllocator>>();
 
 #[test]
 fn a_vector_grows_and_shrinks() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let mut words = PinnedVec::new_in(pinned.clone());
         words.extend(0..3_000_000_u32);
         assert!(pinned.contains(words.as_slice()));
@@ -33,8 +32,7 @@ fn a_vector_grows_and_shrinks() {
 
 #[test]
 fn the_memory_outlives_the_handle_it_came_from() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let mut words = PinnedVec::with_capacity_in(10, pinned.clone());
         let moved = pinned;
         drop(moved);
@@ -48,8 +46,7 @@ fn the_memory_outlives_the_handle_it_came_from() {
 
 #[test]
 fn vectors_made_on_one_thread_end_on_another() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let made: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> = (0..4_u8)
                 .map(|value| {
@@ -83,8 +80,7 @@ fn vectors_made_on_one_thread_end_on_another() {
 
 #[test]
 fn a_hash_map_keeps_its_entries() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let mut squares = HashMap::with_hasher_in(DefaultHashBuilder::default(), pinned.clone());
         for number in 0..100_000_u64 {
             squares.insert(number, number * number);
@@ -104,8 +100,7 @@ fn a_hash_map_keeps_its_entries() {
 
 #[test]
 fn a_scope_copies_there_and_back() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|device, pinned| {
         let stream = Stream::new(device)?;
         let mut input = PinnedVec::new_in(pinned.clone());
         input.extend(0..1_000_000_u32);
@@ -131,8 +126,7 @@ mod standard {
 
     #[test]
     fn vec_box_and_deque() {
-        alone(|device| {
-            let pinned = pinned(device)?;
+        with_each_kind(|_, pinned| {
             let mut words = Vec::new_in(pinned.clone());
             words.extend(0..100_000_u32);
             let boxed = words.clone().into_boxed_slice();
@@ -153,8 +147,7 @@ mod standard {
 
     #[test]
     fn ordered_map() {
-        alone(|device| {
-            let pinned = pinned(device)?;
+        with_each_kind(|_, pinned| {
             let mut names = BTreeMap::new_in(pinned.clone());
             for number in (0..10_000_u32).rev() {
                 names.insert(number, Vec::from_iter([number]));

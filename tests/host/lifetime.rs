@@ -9,7 +9,7 @@ use allocator_api2::vec::Vec as PinnedVec;
 use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::{sys, Result, Stream};
 
-use crate::{alone, on_simulator, pinned};
+use crate::{alone, on_simulator, pinned, registered, with_each_kind};
 
 #[test]
 fn clones_are_equal_and_others_are_not() {
@@ -38,9 +38,23 @@ fn the_last_handle_gives_everything_back() {
 }
 
 #[test]
+fn registered_memory_is_given_back_too() {
+    on_simulator(|sim, device| {
+        let before = sim.live();
+        let pinned = registered(device)?;
+        let boxes = [100, 50 << 20, 1 << 20].map(|size| PinnedBox::<[u8]>::zeroed(&pinned, size));
+        assert_eq!(sim.live().registered_ranges, before.registered_ranges + 2, "a chunk, and what is large");
+        drop(pinned);
+        assert!(boxes.iter().all(Result::is_ok));
+        drop(boxes);
+        assert_eq!(sim.live(), before, "{}", sim.leak_report());
+        Ok(())
+    });
+}
+
+#[test]
 fn a_leaked_collection_keeps_its_memory() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let mut words = PinnedVec::new_in(pinned);
         words.extend(0..1000_u32);
         let leaked: &'static mut [u32] = words.leak();
@@ -98,8 +112,7 @@ fn blocks_lost_by_hand_are_reported_in_debug_builds() {
 
 #[test]
 fn a_forked_child_touches_nothing() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let small = PinnedBox::<[u8]>::zeroed(&pinned, 100)?;
         let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
         // SAFETY: the child calls nothing that a lock of another thread could stop, and leaves by `_exit`.
@@ -164,9 +177,8 @@ fn a_capture_elsewhere_goes_on_beside_the_last_drop() {
 /// What an allocator does on one thread must not spoil a capture on another. One in global mode is spoilt on an H200
 /// (driver 580.159), whatever the mode of the thread that allocates.
 fn a_capture_elsewhere_goes_on_beside(work: impl Fn(NumaAllocator) -> Result<()> + Send + Sync) {
-    alone(|device| {
+    with_each_kind(|device, pinned| {
         let stream = Stream::new(device)?;
-        let pinned = pinned(device)?;
         let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeThreadLocal;
         // SAFETY: the stream is alive.
         let begun = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };

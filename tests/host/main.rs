@@ -53,6 +53,19 @@ fn on_simulator(test: impl FnOnce(Control, Device) -> Result<()>) {
     });
 }
 
+/// As [`alone`], with an allocator near the device, of each kind of memory.
+fn with_each_kind(test: impl Fn(Device, NumaAllocator) -> Result<()>) {
+    alone(|device| {
+        test(device, pinned(device)?)?;
+        test(device, registered(device)?)
+    });
+}
+
+/// An allocator of registered memory near the device.
+fn registered(device: Device) -> Result<NumaAllocator> {
+    NumaAllocator::builder().near(device).registered().build()
+}
+
 /// An allocator near the device, which has access.
 fn pinned(device: Device) -> Result<NumaAllocator> {
     NumaAllocator::builder().near(device).build()

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::{Device, ErrorKind, Location};
 
-use crate::{alone, node_of, on_simulator, pinned};
+use crate::{alone, node_of, on_simulator, pinned, with_each_kind};
 
 #[test]
 fn near_a_device_is_its_node() {
@@ -18,8 +18,7 @@ fn near_a_device_is_its_node() {
 
 #[test]
 fn addresses_tell_their_node() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let small = PinnedBox::from_slice(&pinned, &[1_u8])?;
         let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
         for address in [&small[0], &large[0], &large[large.len() - 1]] {
@@ -54,22 +53,22 @@ fn kernel_says(address: *const u8) -> Result<u32, std::io::Error> {
     }
 }
 
-/// The driver may map the memory so that the kernel has no pages to tell of. Then the mapping itself must be the
+/// The driver may map the memory of a pool so that the kernel has no pages to tell of. Then the mapping itself must be the
 /// driver's.
 #[test]
 fn the_kernel_agrees() {
-    alone(|device| {
+    with_each_kind(|_, pinned| {
         let ordinary = vec![1_u8; 8192];
         if let Err(error) = kernel_says(&ordinary[4096]) {
             eprintln!("skipped: the kernel does not tell where ordinary memory is: {error}");
             return Ok(());
         }
-        let pinned = pinned(device)?;
         let bytes = PinnedBox::from_fn(&pinned, 40 << 20, |index| index as u8)?;
         for index in (0..bytes.len()).step_by(5 << 20) {
             match kernel_says(&bytes[index]) {
                 Ok(node) => assert_eq!(node, node_of(&pinned), "byte {index}"),
                 Err(error) => {
+                    assert!(pinned.pool().is_some(), "the kernel answers {error}");
                     assert!(mapping_of(&bytes[index]).contains("nvidia"), "the kernel answers {error}");
                     eprintln!("skipped: the kernel does not look into the driver's mapping: {error}");
                     return Ok(());
@@ -130,6 +129,35 @@ fn the_host_as_a_whole_is_a_choice() {
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
                 eprintln!("skipped: {error}");
             }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn registered_memory_needs_no_pools() {
+    on_simulator(|sim, device| {
+        sim.set_versions(13000, 12010);
+        let anywhere = NumaAllocator::builder().location(Location::Host).registered().build();
+        let node = NumaAllocator::builder().node(0).registered().build();
+        let near = NumaAllocator::builder().near(device).registered().build();
+        sim.set_versions(13000, 13000);
+        for (pinned, place) in [(anywhere?, None), (node?, Some(0)), (near?, Some(0))] {
+            let words = PinnedBox::from_slice(&pinned, &[1, 2, 3])?;
+            assert_eq!(pinned.node_of(&*words), place);
+        }
+        assert_eq!(sim.calls("cudaMemPoolCreate"), Some(0));
+        Ok(())
+    });
+}
+
+#[test]
+fn registered_memory_is_of_nodes_that_there_are() {
+    alone(|_| {
+        for node in [4096, u32::MAX] {
+            let error = NumaAllocator::builder().node(node).registered().build().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.missing().unwrap().contains(&node.to_string()), "{error}");
         }
         Ok(())
     });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use allocator_api2::vec::Vec as PinnedVec;
 use cuda_mempool::host::NumaAllocator;
 
-use crate::{alone, pinned};
+use crate::with_each_kind;
 
 type Bytes = PinnedVec<u8, NumaAllocator>;
 
@@ -50,8 +50,7 @@ fn hammer(pinned: &NumaAllocator, seed: u64, until: Instant, next: &SyncSender<B
 
 #[test]
 fn vectors_pass_between_threads() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let until = Instant::now() + duration();
         let seed = fastrand::u64(..);
         println!("seed {seed}");

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use cuda_mempool::ErrorKind;
 
 use crate::allocator_api::{AllocError, Allocator};
-use crate::{alone, pinned};
+use crate::{alone, pinned, with_each_kind};
 
 fn layout(size: usize, align: usize) -> Layout {
     Layout::from_size_align(size, align).unwrap()
@@ -27,8 +27,7 @@ fn fill(block: NonNull<[u8]>, value: u8) {
 
 #[test]
 fn alignments_up_to_a_mebibyte() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let mut blocks = Vec::new();
         for power in 0..=20 {
             for size in SIZES {
@@ -52,8 +51,7 @@ fn alignments_up_to_a_mebibyte() {
 
 #[test]
 fn nothing_is_allocated_for_zero_bytes() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         for align in [1, 64, 1 << 20] {
             let nothing = layout(0, align);
             for block in [pinned.allocate(nothing).unwrap(), pinned.allocate_zeroed(nothing).unwrap()] {
@@ -70,8 +68,7 @@ fn nothing_is_allocated_for_zero_bytes() {
 
 #[test]
 fn zeroed_memory_is_zero_to_its_end() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         for size in SIZES {
             let layout = layout(size, 8);
             let used = pinned.allocate(layout).unwrap();
@@ -89,8 +86,7 @@ fn zeroed_memory_is_zero_to_its_end() {
 
 #[test]
 fn growing_keeps_the_contents_and_zeroes_the_rest() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         let larger = SIZES[1..].iter().chain(&[50 << 20]);
         for ((old, new), align) in SIZES.into_iter().zip(larger.copied()).flat_map(|pair| [(pair, 1), (pair, 4096)]) {
             let (old, new) = (layout(old, align), layout(new, align));
@@ -114,8 +110,7 @@ fn growing_keeps_the_contents_and_zeroes_the_rest() {
 
 #[test]
 fn alignment_may_change_on_the_way() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         for (old, new) in [(8, 4096), (4096, 8), (16, 32), (64, 1 << 20), (1 << 20, 1)] {
             let (old, new) = (layout(3000, old), layout(5000, new));
             let block = pinned.allocate(old).unwrap();
@@ -133,8 +128,7 @@ fn alignment_may_change_on_the_way() {
 
 #[test]
 fn the_reported_length_can_be_used_and_freed_with() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         for size in SIZES {
             let block = pinned.allocate(layout(size, 8)).unwrap();
             fill(block, 1);
@@ -148,8 +142,7 @@ fn the_reported_length_can_be_used_and_freed_with() {
 
 #[test]
 fn failure_is_an_alloc_error_with_a_reason() {
-    alone(|device| {
-        let pinned = pinned(device)?;
+    with_each_kind(|_, pinned| {
         assert!(pinned.take_last_error().is_none());
         let absurd = layout(isize::MAX as usize, 1);
         assert_eq!(pinned.allocate(absurd), Err(AllocError));

@@ -3,8 +3,8 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use cuda_mempool::host::NumaAllocator;
-use cuda_mempool::{Device, Result};
+use cuda_mempool::host::{NumaAllocator, NumaAllocatorBuilder};
+use cuda_mempool::Result;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
@@ -155,8 +155,8 @@ fn check(block: &Block, length: usize) {
     assert!(bytes.iter().all(|&byte| byte == block.mark), "{:?} was overwritten", block.layout);
 }
 
-fn follow(device: Device, calls: &[Call]) -> Result<()> {
-    let allocator = NumaAllocator::builder().near(device).chunk_size(CHUNK).cap(CAP).build()?;
+fn follow(builder: NumaAllocatorBuilder, calls: &[Call]) -> Result<()> {
+    let allocator = builder.chunk_size(CHUNK).cap(CAP).build()?;
     let mut model = Model { allocator: &allocator, blocks: Vec::new(), mark: 0 };
     for call in calls {
         model.run(call);
@@ -172,14 +172,19 @@ fn follow(device: Device, calls: &[Call]) -> Result<()> {
     Ok(())
 }
 
+fn keeps_its_promises(builder: &NumaAllocatorBuilder) {
+    let config = ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() };
+    let calls = prop::collection::vec(call(), 1..150);
+    let outcome = TestRunner::new(config)
+        .run(&calls, |calls| follow(builder.clone(), &calls).map_err(|error| TestCaseError::fail(error.to_string())));
+    outcome.unwrap_or_else(|why| panic!("{why}"));
+}
+
 #[test]
 fn the_trait_keeps_its_promises() {
     alone(|device| {
-        let config = ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() };
-        let calls = prop::collection::vec(call(), 1..150);
-        let outcome = TestRunner::new(config)
-            .run(&calls, |calls| follow(device, &calls).map_err(|error| TestCaseError::fail(error.to_string())));
-        outcome.unwrap_or_else(|why| panic!("{why}"));
+        keeps_its_promises(&NumaAllocator::builder().near(device));
+        keeps_its_promises(&NumaAllocator::builder().near(device).registered());
         Ok(())
     });
 }

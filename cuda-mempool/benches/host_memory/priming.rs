@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use cuda_mempool::host::NumaAllocator;
+use cuda_mempool::host::{NumaAllocator, NumaAllocatorBuilder};
 use cuda_mempool::sys::{cudaFreeAsync, cudaMallocFromPoolAsync, cudaStreamSynchronize};
 use cuda_mempool::{Access, Device, Location, MemPool, Result, Stream};
 
@@ -16,8 +16,16 @@ use crate::MIB;
 pub fn run(device: Device, bytes: usize) -> Result<()> {
     let most = thread::available_parallelism().map_or(1, usize::from);
     println!("getting {} MiB from the system, with {most} CPUs", bytes / MIB);
-    let [ours, registered] = interleave(5, [&|| prime(device, bytes), &|| host_alloc(bytes)]);
-    report("prime beside cudaHostAlloc", ours, registered, 5.0);
+    let [pool, registered, theirs] = interleave(
+        5,
+        [
+            &|| prime(NumaAllocator::builder().near(device), bytes),
+            &|| prime(NumaAllocator::builder().near(device).registered(), bytes),
+            &|| host_alloc(bytes),
+        ],
+    );
+    report("prime of registered memory beside cudaHostAlloc", registered, theirs, 5.0);
+    report("prime of a pool beside cudaHostAlloc", pool, theirs, 5.0);
 
     println!("  by raw calls (for each phase: the fastest, the median and the slowest of the threads)");
     let as_prime =
@@ -38,13 +46,13 @@ pub fn run(device: Device, bytes: usize) -> Result<()> {
 }
 
 /// Nanoseconds that a fresh allocator takes to prime. Neither making nor dropping it counts.
-fn prime(device: Device, bytes: usize) -> f64 {
-    let fresh = NumaAllocator::builder().near(device).build().expect("an allocator");
+fn prime(builder: NumaAllocatorBuilder, bytes: usize) -> f64 {
+    let fresh = builder.build().expect("an allocator");
     let start = Instant::now();
     fresh.prime(bytes).expect("there is memory");
     let taken = since(start);
-    let reserved = fresh.pool().usage().expect("the pool is alive").reserved;
-    assert!(reserved >= bytes as u64, "only {reserved} bytes are there");
+    let reserved = fresh.reserved().expect("the memory is alive");
+    assert!(reserved >= bytes, "only {reserved} bytes are there");
     taken
 }
 

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arena::Arena;
-use super::pool_source::PoolSource;
+use super::backing::Backing;
 use super::{NumaAllocatorBuilder, Stats};
 use crate::{teardown, Access, Device, Error, ErrorKind, Location, MemPool, Result};
 
@@ -28,7 +28,7 @@ use crate::{teardown, Access, Device, Error, ErrorKind, Location, MemPool, Resul
 pub struct NumaAllocator(Arc<Inner>);
 
 struct Inner {
-    arena: Arena<PoolSource>,
+    arena: Arena<Backing>,
     last_error: Mutex<Option<Error>>,
 }
 
@@ -38,20 +38,38 @@ impl NumaAllocator {
         NumaAllocatorBuilder::new()
     }
 
-    pub(super) fn over(arena: Arena<PoolSource>) -> Self {
+    pub(super) fn over(arena: Arena<Backing>) -> Self {
         Self(Arc::new(Inner { arena, last_error: Mutex::default() }))
     }
 
     /// Where the memory lies.
     #[must_use]
     pub fn location(&self) -> Location {
-        self.pool().location()
+        self.0.arena.source().location()
     }
 
-    /// The pool that the memory comes from. It is this allocator's alone; access can be granted and taken away here.
+    /// The pool that the memory comes from; `None` for [registered](NumaAllocatorBuilder::registered) memory. It is this
+    /// allocator's alone; access can be granted and taken away here.
     #[must_use]
-    pub fn pool(&self) -> &MemPool {
+    pub fn pool(&self) -> Option<&MemPool> {
         self.0.arena.source().pool()
+    }
+
+    /// What kernels of a device may do with the memory.
+    ///
+    /// # Errors
+    /// As [`MemPool::access`], or as [`Device::attribute`] for registered memory.
+    #[doc(alias = "cudaMemPoolGetAccess")]
+    pub fn access(&self, device: Device) -> Result<Access> {
+        self.0.arena.source().access(device)
+    }
+
+    /// Bytes that it has from the system, in use or kept.
+    ///
+    /// # Errors
+    /// As [`MemPool::usage`].
+    pub fn reserved(&self) -> Result<usize> {
+        self.0.arena.source().reserved()
     }
 
     /// How many bytes a chunk has.
@@ -66,16 +84,17 @@ impl NumaAllocator {
         self.0.arena.limits().cap
     }
 
-    /// Has the pool get memory from the system ahead of time, on several threads at once, and keep it until
-    /// [`trim`](Self::trim): the next allocations, up to so many bytes that are free in all, then find it there.
+    /// Gets memory from the system ahead of time, on several threads at once, and keeps it until [`trim`](Self::trim): the
+    /// next allocations, up to so many bytes that are free in all, then find it there.
     ///
-    /// That is worth some tenths of a second a GiB: 4 GiB took 0.9 s on sixteen threads where `cudaHostAlloc` took 2.2 s
-    /// (as measured, on an H200's host).
+    /// That is worth some tenths of a second a GiB, and most with [registered](NumaAllocatorBuilder::registered) memory: see
+    /// [there](crate::host#registered-memory).
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when the cap leaves less, or the system has less; else as
     /// [`MemPool::alloc`]. Some may be there then.
     pub fn prime(&self, bytes: usize) -> Result<()> {
+        refuse_in_child()?;
         let left = self.cap().saturating_sub(self.stats().taken_bytes);
         if bytes > left {
             let why = format!("{bytes} bytes are more than the cap leaves: {left} of {}", self.cap());
@@ -151,7 +170,7 @@ impl NumaAllocator {
             let why = "the data is not in this allocator's memory";
             return Err(Error::refused(ErrorKind::InvalidValue, FUNCTION, why));
         }
-        match self.pool().access(device)? {
+        match self.access(device)? {
             access if enough(access) => Ok(()),
             access => {
                 let why = format!("kernels of {device} have no such access (it is {access:?}): grant it");

@@ -3,7 +3,10 @@
 use std::borrow::Borrow;
 
 use super::arena::{Arena, Limits};
+use super::backing::Backing;
 use super::chunk;
+#[cfg(target_os = "linux")]
+use super::mapped_source::MappedSource;
 use super::node;
 use super::pool_source::PoolSource;
 use super::way::{round_up, LARGE_STEP};
@@ -23,6 +26,7 @@ pub struct NumaAllocatorBuilder {
     grants: Vec<Device>,
     chunk: usize,
     cap: usize,
+    registered: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +37,7 @@ enum Place {
 
 impl NumaAllocatorBuilder {
     pub(super) fn new() -> Self {
-        Self { place: None, grants: Vec::new(), chunk: DEFAULT_CHUNK, cap: usize::MAX }
+        Self { place: None, grants: Vec::new(), chunk: DEFAULT_CHUNK, cap: usize::MAX, registered: false }
     }
 
     /// Memory of this NUMA node, without access for any device but those [granted](Self::grant). Needs a driver for
@@ -84,15 +88,28 @@ impl NumaAllocatorBuilder {
         self
     }
 
+    /// Takes the memory from the kernel and registers it with CUDA, rather than from a pool: much faster to get, in large
+    /// amounts, and as fast to copy. See [the module](crate::host#registered-memory).
+    ///
+    /// All devices reach registered memory, so [grants](Self::grant) add nothing. It needs no support for pools, and leave of
+    /// the system for `mbind` where a node is chosen, which some containers do not have. As with ordinary memory, the kernel
+    /// ends a process that asks for more than the node has: set a [cap](Self::cap).
+    #[cfg(target_os = "linux")]
+    #[doc(alias = "cudaHostRegister")]
+    pub fn registered(mut self) -> Self {
+        self.registered = true;
+        self
+    }
+
     /// Makes the allocator. Its calls go to a stream of its own, on the device that it is near, else on the current
     /// device.
     ///
     /// # Errors
     /// - [`ErrorKind::Unsupported`], where [`Error::missing`] says what is missing: the node (with those there are),
-    ///   the driver's knowledge of which node is near, or its support for pools there. There is no fallback to other
-    ///   memory.
-    /// - [`ErrorKind::InvalidValue`] when no place was chosen, or one that is not on the host, or for a chunk size that
-    ///   is out of range.
+    ///   the driver's knowledge of which node is near, its support for pools there, or the kernel's for memory of a node.
+    ///   There is no fallback to other memory.
+    /// - [`ErrorKind::InvalidValue`] when no place was chosen, or one that is not on the host, for a chunk size that is out
+    ///   of range, or for [registered](Self::registered) memory without access.
     /// - Else as [`MemPoolBuilder::build`](crate::MemPoolBuilder::build) and [`Stream::new`].
     #[doc(alias = "cudaMemPoolCreate")]
     pub fn build(self) -> Result<NumaAllocator> {
@@ -111,18 +128,33 @@ impl NumaAllocatorBuilder {
             Location::HostNuma(node) => require_node(node, node::list().as_deref())?,
             other => return Err(invalid(format!("{other} is not on the host alone"))),
         }
-        // Freed memory stays warm: what the pool keeps is for this allocator alone, which trims it when told to.
-        let pool = MemPool::builder(location).release_threshold(u64::MAX);
-        let granted = near.into_iter().chain(self.grants);
-        let pool = granted.fold(pool, |pool, device| pool.grant(device, Access::ReadWrite)).build();
-        let pool = pool.map_err(|error| match (location, error.kind(), error.function()) {
-            (Location::HostNuma(node), ErrorKind::InvalidValue, FUNCTION) => no_such_node(node, None),
-            _ => error,
-        })?;
-        let source = PoolSource::new(pool, Stream::new(device)?);
         let limits = Limits { chunk: round_up(self.chunk, LARGE_STEP), cap: self.cap };
+        let source = match self.registered {
+            #[cfg(target_os = "linux")]
+            true => mapped(location, device, self.place)?,
+            _ => pool(location, device, near.into_iter().chain(self.grants))?,
+        };
         Ok(NumaAllocator::over(Arena::new(source, limits)))
     }
+}
+
+/// Freed memory stays warm: what the pool keeps is for this allocator alone, which trims it when told to.
+fn pool(location: Location, device: Device, granted: impl Iterator<Item = Device>) -> Result<Backing> {
+    let pool = MemPool::builder(location).release_threshold(u64::MAX);
+    let pool = granted.fold(pool, |pool, device| pool.grant(device, Access::ReadWrite)).build();
+    let pool = pool.map_err(|error| match (location, error.kind(), error.function()) {
+        (Location::HostNuma(node), ErrorKind::InvalidValue, FUNCTION) => no_such_node(node, None),
+        _ => error,
+    })?;
+    Ok(Backing::Pool(PoolSource::new(pool, Stream::new(device)?)))
+}
+
+#[cfg(target_os = "linux")]
+fn mapped(location: Location, device: Device, place: Option<Place>) -> Result<Backing> {
+    if let Some(Place::Near { granted: false, .. }) = place {
+        return Err(invalid("all devices have access to registered memory".into()));
+    }
+    Ok(Backing::Mapped(MappedSource::new(location, device)?))
 }
 
 fn node_near(device: Device) -> Result<u32> {

@@ -79,7 +79,7 @@ impl Drop for PoolSource {
 }
 
 /// A collection may grow or be dropped while another thread captures, which neither should notice.
-fn relaxed(function: &'static str) -> Result<Option<RelaxedCapture>> {
+pub(super) fn relaxed(function: &'static str) -> Result<Option<RelaxedCapture>> {
     teardown::reachable(function)?;
     Ok(RelaxedCapture::enter())
 }

@@ -97,8 +97,14 @@ pub const ALL: &[Figure] = &[
     at_least("`NumaAllocator::prime` of 4 GiB, faster than `cudaHostAlloc`", 5.0, |r| {
         faster(r, "host", "ahead of time", 4096 * MIB, 1, "NumaAllocator::prime", "cudaHostAlloc")
     }),
+    at_least("… of registered memory", 5.0, |r| {
+        faster(r, "host", "ahead of time", 4096 * MIB, 1, "NumaAllocator::prime, registered", "cudaHostAlloc")
+    }),
     at_least("bandwidth of copies to the device, to `cudaHostAlloc`'s", 0.99, |r| {
         faster(r, "host", "copied to the device", 256 * MIB, 1, "NumaAllocator", "cudaHostAlloc")
+    }),
+    at_least("… from registered memory", 0.99, |r| {
+        faster(r, "host", "copied to the device", 256 * MIB, 1, "NumaAllocator, registered", "cudaHostAlloc")
     }),
     at_least("… to malloc's", 5.0, |r| {
         faster(r, "host", "copied to the device", 256 * MIB, 1, "NumaAllocator", "malloc")
