@@ -54,8 +54,11 @@ mod tests {
 
     use super::*;
 
+    /// Miri takes a thousand times as long.
+    const CASES: u32 = if cfg!(miri) { 2 } else { 256 };
+
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
         /// An even number takes so many, an odd one gives back.
         #[test]
