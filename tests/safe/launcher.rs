@@ -1,5 +1,7 @@
 //! Kernels to use buffers with: real ones on a GPU, and what stands for them on the simulated runtime.
 
+use std::mem::size_of;
+
 use cuda_mempool::{sys, Device, Stream};
 
 use crate::kernel::Kernels;
