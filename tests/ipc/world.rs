@@ -4,6 +4,7 @@ use std::fs;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{self, Exporter, ImportedPool, Importer, Lease, Options, SharedBuffer};
@@ -137,7 +138,8 @@ pub fn warm_up() {
 /// What a process holds that could leak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    descriptors: usize,
+    /// What the descriptors are of.
+    descriptors: Vec<PathBuf>,
     keepers: usize,
     /// Mappings of shared pages.
     pages: usize,
@@ -149,7 +151,7 @@ impl Held {
     pub fn now() -> Self {
         let maps = fs::read_to_string("/proc/self/maps").expect("Linux has it");
         Self {
-            descriptors: fs::read_dir("/proc/self/fd").expect("Linux has it").count(),
+            descriptors: descriptors(),
             keepers: threads().filter(|name| name.starts_with("cuda-mempool-ip")).count(),
             pages: maps.lines().filter(|line| line.contains("cuda-mempool semaphores")).count(),
             objects: sim().map(|sim| sim.live()),
@@ -165,14 +167,14 @@ impl Held {
     }
 
     fn fits_in(&self, before: &Self) -> bool {
-        let ours = [self.descriptors, self.keepers, self.pages].into_iter();
+        let ours = [self.descriptors.len(), self.keepers, self.pages].into_iter();
         let objects = |held: &Self| {
             held.objects.map_or([0; 7], |live| {
                 let memory = [live.pool_allocations, live.plain_allocations, live.bytes];
                 [live.streams, live.events, live.pools, live.registered_ranges, memory[0], memory[1], memory[2]]
             })
         };
-        ours.zip([before.descriptors, before.keepers, before.pages]).all(|(now, before)| now <= before)
+        ours.zip([before.descriptors.len(), before.keepers, before.pages]).all(|(now, before)| now <= before)
             && objects(self).into_iter().zip(objects(before)).all(|(now, before)| now <= before)
     }
 
@@ -188,6 +190,11 @@ impl Held {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+fn descriptors() -> Vec<PathBuf> {
+    let open = fs::read_dir("/proc/self/fd").expect("Linux has it");
+    open.filter_map(|descriptor| fs::read_link(descriptor.ok()?.path()).ok()).collect()
 }
 
 /// The names of this process's threads, as far as the system keeps them.
