@@ -167,10 +167,10 @@ impl Core<ExporterSide> {
             fresh,
         };
         if let Err(error) = self.say(state, Body::Lend(lend), None) {
-            // So that it is over for the book as well.
+            // So that it is over for the book as well. The importer may have said why it left.
             self.pump(state, |_| true);
             self.end(state, Why::Gone);
-            return Err(error);
+            return Err(self.alive(state).err().unwrap_or(error));
         }
         Ok(turn)
     }
