@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs every example and test of this bundle on the GPU of this machine, in each link kind, and ends with a table.
+# Runs every example and test of this bundle on the GPU of this machine, and ends with a table: `run.sh [KIND]…`, for the
+# link kinds named, else for all.
 # The shared kinds find libcudart through LD_LIBRARY_PATH.
 cd "$(dirname "$0")" || exit 1
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-/usr/local/cuda/lib64}"
@@ -10,7 +11,8 @@ export RUST_TEST_THREADS=1
 
 table=$(mktemp)
 failed=0
-for kind in dlopen dylib static; do
+[ $# = 0 ] && set -- dlopen dylib static
+for kind in "$@"; do
     for program in "$kind"/example/* "$kind"/bin/* "$kind"/c/* "$kind"/test/*; do
         # Another program starts this one.
         case "$program" in */ipc_importer) continue ;; esac
