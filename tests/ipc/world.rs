@@ -182,6 +182,8 @@ impl Held {
     pub fn assert_again(&self) {
         let deadline = Instant::now() + 3 * SOON;
         loop {
+            // The driver lets go of pools only when somebody has waited for the frees of their memory.
+            device().synchronize().expect("no fault");
             let now = Self::now();
             if now.fits_in(self) {
                 return;
