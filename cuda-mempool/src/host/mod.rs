@@ -40,8 +40,8 @@
 //!
 //! With [`registered`](NumaAllocatorBuilder::registered) the memory does not come from a pool: the kernel gives it, in huge
 //! pages and to several threads at once, and it is registered with CUDA. Where getting memory is what takes time, that is
-//! the choice. By raw calls on an H200's host (driver 580.159, CUDA 13.0, sixteen threads), 4 GiB took 0.15 to 0.17 s,
-//! beside 0.9 to 1.1 s from a pool and 1.5 to 1.7 s of `cudaHostAlloc`, and copies were equally fast. What a pool gets from
+//! the choice. On an H200's host (driver 580.159, CUDA 13.0, sixteen threads), [`NumaAllocator::prime`] of 4 GiB took 0.12
+//! times as long as `cudaHostAlloc` of as much, and 0.64 times from a pool; copies were equally fast. What a pool gets from
 //! the system the driver gets for one caller at a time: no number of threads, pools, streams or pieces was faster.
 //!
 //! # Access
