@@ -93,7 +93,11 @@ fn exit_while_closing() {
     for _ in 0..8 {
         let (peer, sockets) = Peer::start("importer that ends at once");
         let exporter = Exporter::new(sockets.session, &pool).expect("a session");
-        drop(send(&exporter, slowly_filled_fast(&pool, &stream, 1000, 1)).wait().expect("it comes back"));
+        match send(&exporter, slowly_filled_fast(&pool, &stream, 1000, 1)).wait() {
+            // The process may end before its stream has got to where it gives the buffer back.
+            Ok(_) | Err(Error::Abandoned) => {}
+            Err(error) => panic!("it comes back: {error}"),
+        }
         peer.finish();
         drop(exporter);
 
