@@ -89,7 +89,8 @@ impl Importer {
         }
     }
 
-    /// Ends the session as dropping does, and waits until all that it took is given back.
+    /// Ends the session as dropping does, and waits until all that it took is given back. A process that ends without
+    /// having waited takes along what its streams have not got to: to the exporter that is [`Error::Abandoned`].
     ///
     /// # Errors
     /// [`Error::InUse`] when buffers of the session are still there: it ends with the last of them.
