@@ -8,7 +8,11 @@ use crate::peer::{Peer, Role, Sockets};
 use crate::world::*;
 use crate::Test;
 
-pub const ROLES: &[Role] = &[("slow copier", copy_slowly), ("slow writer", write_slowly)];
+pub const ROLES: &[Role] = &[
+    ("slow copier", copy_slowly),
+    ("slow writer", write_slowly),
+    ("copier that refuses the second", copy_slowly_and_refuse),
+];
 
 pub const TESTS: &[Test] = &[
     ("both_edges_hold", both_edges_hold),
@@ -16,6 +20,7 @@ pub const TESTS: &[Test] = &[
     ("what_the_importer_writes_is_waited_for", what_the_importer_writes_is_waited_for),
     ("no_host_waits_for_a_device", no_host_waits_for_a_device),
     ("a_buffer_can_change_its_stream", a_buffer_can_change_its_stream),
+    ("a_refusal_does_not_overtake_work", a_refusal_does_not_overtake_work),
 ];
 
 const ROUNDS: u8 = 20;
@@ -140,4 +145,37 @@ fn a_buffer_can_change_its_stream() {
     drop((buffer, exporter));
     peer.finish();
     assert_unused(&pool);
+}
+
+/// Copies a buffer slowly, gives it back before that is done, and refuses it when it comes again meanwhile.
+fn copy_slowly_and_refuse(mut sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::with_options(sockets.session.try_clone().expect("a socket"), &stream, &options());
+    let importer = importer.expect("a session");
+    let pool = cuda_mempool::MemPool::default_for(device()).expect("a pool");
+    let mut copy = pool.alloc::<u8>(&stream, LENGTH).expect("memory");
+    let buffer = receive(&importer).expect("a buffer");
+    slow(&stream, Duration::from_millis(300));
+    copy.copy_from(buffer.as_slice()).expect("a copy");
+    drop(buffer);
+    sockets.hear();
+    drop(importer);
+    assert!(is_all(&copy.to_vec().expect("a copy"), 1), "it was given back as unused before the copy was done");
+}
+
+fn a_refusal_does_not_overtake_work() {
+    for environment in [&[][..], &[(BY_HOST, "1")]] {
+        let (pool, stream) = (pool(), stream());
+        let (peer, mut sockets) = Peer::start_with("copier that refuses the second", environment);
+        let exporter = Exporter::new(sockets.session.try_clone().expect("a socket"), &pool).expect("a session");
+        let mut buffer = send(&exporter, slowly_filled(&pool, &stream, LENGTH, 1)).wait().expect("it comes back");
+        buffer.as_slice_mut().fill_bytes(2).expect("a fill");
+        let lease = send(&exporter, buffer);
+        sockets.say(1);
+        let buffer = lease.wait().expect("it comes back");
+        assert!(is_all(&buffer.to_vec().expect("whole"), 2));
+        drop((buffer, exporter));
+        peer.finish();
+        assert_unused(&pool);
+    }
 }

@@ -1,6 +1,6 @@
 //! What an importer knows of the exporter's buffers, and does with them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -75,6 +75,8 @@ pub(super) struct ImporterSide {
     pub(super) offers: VecDeque<Lend>,
     /// By slot.
     mapped: Vec<Option<Mapped>>,
+    /// Where slots were used last: what that stream was to write may still be on its way.
+    used_last: HashMap<u32, Stream>,
     /// Nobody will receive anything any more.
     pub(super) refusing: bool,
 }
@@ -108,6 +110,7 @@ impl ImporterSide {
             pool: None,
             offers: VecDeque::new(),
             mapped: Vec::new(),
+            used_last: HashMap::new(),
             refusing: false,
         }
     }
@@ -122,6 +125,12 @@ impl ImporterSide {
             self.mapped.resize_with(index + 1, || None);
         }
         self.mapped[index] = Some(mapped);
+    }
+
+    fn note_use(&mut self, slot: u32, stream: &Stream) {
+        if self.used_last.get(&slot) != Some(stream) {
+            self.used_last.insert(slot, stream.clone());
+        }
     }
 
     fn take(&mut self, slot: u32) -> Option<Mapped> {
@@ -236,14 +245,18 @@ impl Core<ImporterSide> {
                 mapped.stream = stream.clone();
             }
         }
-        let written = usable(stream).and_then(|()| self.enqueue_write(state, stream, turn.slot, turn.generation));
-        if let Err(error) = written {
-            self.finish_by_host(state, turn, stream, error)?;
-        }
+        self.finish(state, turn, stream)?;
         state.side.book.give_back(turn, !passing);
         // That the exporter has gone is no failure of giving back.
         let _ = self.say(state, Body::Return { turn, mapped: !passing }, None);
         Ok(())
+    }
+
+    /// Says that a turn is over when the stream has done what was enqueued so far.
+    fn finish(&self, state: &mut State<ImporterSide>, turn: Turn, stream: &Stream) -> crate::Result<()> {
+        state.side.note_use(turn.slot, stream);
+        let written = usable(stream).and_then(|()| self.enqueue_write(state, stream, turn.slot, turn.generation));
+        written.or_else(|error| self.finish_by_host(state, turn, stream, error))
     }
 
     /// The stream cannot write the word: waits for it, and writes the word from here.
@@ -269,19 +282,30 @@ impl Core<ImporterSide> {
         }
     }
 
-    /// Gives back a buffer that no stream has used.
+    /// Gives back a buffer that no stream has used in this turn. In the turn before one may have, and its work may still
+    /// be going on: it must not be said to be over by what is said of this turn.
     pub(super) fn give_back_unused(&self, state: &mut State<ImporterSide>, turn: Turn, mapped: bool) {
         if state.ended.is_some() {
             return;
         }
-        if let Some(signals) = self.signals() {
-            signals.set(Word::Done, turn.slot, turn.generation);
-        }
         let passing = state.side.mapped(turn.slot).is_some_and(|mapped| mapped.passing);
+        let mut behind = state.side.used_last.get(&turn.slot).cloned();
         if passing {
             if let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) {
-                state.report(mapping.release(&stream));
+                let stream = behind.get_or_insert(stream);
+                state.report(mapping.release(stream));
             }
+        }
+        match (behind, self.signals()) {
+            (Some(stream), _) => {
+                let finished = self.finish(state, turn, &stream);
+                state.report(finished);
+            }
+            (None, Some(signals)) => signals.set(Word::Done, turn.slot, turn.generation),
+            (None, None) => {}
+        }
+        if state.ended.is_some() {
+            return;
         }
         let mapped = mapped && !passing;
         state.side.book.give_back(turn, mapped);
@@ -291,6 +315,7 @@ impl Core<ImporterSide> {
     /// Unmaps the memory of a slot behind its last use, and tells the exporter.
     fn unmap(&self, state: &mut State<ImporterSide>, turn: Turn) {
         let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) else { return };
+        state.side.note_use(turn.slot, &stream);
         let outcome =
             mapping.release(&stream).and_then(|()| self.enqueue_write(state, &stream, turn.slot, unmapped(turn)));
         match outcome {
