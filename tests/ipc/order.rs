@@ -12,6 +12,7 @@ pub const ROLES: &[Role] = &[
     ("slow copier", copy_slowly),
     ("slow writer", write_slowly),
     ("copier that refuses the second", copy_slowly_and_refuse),
+    ("reader that refuses the first", refuse_and_read),
 ];
 
 pub const TESTS: &[Test] = &[
@@ -21,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("no_host_waits_for_a_device", no_host_waits_for_a_device),
     ("a_buffer_can_change_its_stream", a_buffer_can_change_its_stream),
     ("a_refusal_does_not_overtake_work", a_refusal_does_not_overtake_work),
+    ("a_slot_is_not_taken_back_in_time", a_slot_is_not_taken_back_in_time),
 ];
 
 const ROUNDS: u8 = 20;
@@ -178,4 +180,36 @@ fn a_refusal_does_not_overtake_work() {
         peer.finish();
         assert_unused(&pool);
     }
+}
+
+/// Takes the first buffer for one of other elements, and looks at the second when all work on the first is done.
+fn refuse_and_read(mut sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::new(sockets.session.try_clone().expect("a socket"), &stream).expect("a session");
+    assert!(importer.recv_timeout::<u64>(LONG).is_err());
+    sockets.hear();
+    let buffer = receive(&importer).expect("a buffer");
+    assert!(is_all(&buffer.to_vec().expect("whole"), 2));
+}
+
+/// What a stream is still to write for a buffer that is gone is not written over what another stream wrote for the next.
+fn a_slot_is_not_taken_back_in_time() {
+    let (pool, busy, idle) = (pool(), stream(), stream());
+    let (peer, mut sockets) = Peer::start("reader that refuses the first");
+    let exporter = Exporter::new(sockets.session.try_clone().expect("a socket"), &pool).expect("a session");
+    let next = slowly_filled(&pool, &idle, LENGTH, 2);
+    idle.synchronize().expect("no fault");
+    let first = slowly_filled(&pool, &busy, LENGTH, 1);
+    slow(&busy, Duration::from_millis(1000));
+    drop(send(&exporter, first).wait().expect("it comes back"));
+    // Until the importer has unmapped it.
+    std::thread::sleep(Duration::from_millis(400));
+    let lease = send(&exporter, next);
+    assert!(!busy.query().expect("no fault"), "too late to see anything");
+    busy.synchronize().expect("no fault");
+    sockets.say(1);
+    drop(lease.wait().expect("it comes back"));
+    drop(exporter);
+    peer.finish();
+    assert_unused(&pool);
 }

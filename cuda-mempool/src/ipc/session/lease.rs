@@ -110,7 +110,7 @@ impl<B: Loan> Lease<B> {
             }
             session.take_back(state, stream, turn)?;
             if self.passing && state.ended.is_none() {
-                state.side.book.retire(turn.slot);
+                session.vacate(state, turn.slot, stream);
             }
             Ok(Answer::Ready(()))
         });
@@ -154,7 +154,7 @@ impl<B: Loan> Drop for Lease<B> {
 }
 
 /// A loan whose slot becomes vacant when it is over.
-struct Passing<B> {
+struct Passing<B: Loan> {
     loan: B,
     core: Arc<Core<ExporterSide>>,
     slot: u32,
@@ -166,11 +166,11 @@ impl<B: Loan> sealed::Loan for Passing<B> {
     }
 }
 
-impl<B> Drop for Passing<B> {
+impl<B: Loan> Drop for Passing<B> {
     fn drop(&mut self) {
         let mut state = self.core.lock();
         if state.ended.is_none() {
-            state.side.book.retire(self.slot);
+            self.core.vacate(&mut state, self.slot, self.loan.stream());
         }
     }
 }

@@ -13,6 +13,7 @@ use super::origin::PoolNumber;
 use super::page::{Word, SLOTS};
 use super::signals::{usable, Signals};
 use crate::ipc::{Error, Result};
+use crate::stream::order;
 use crate::{Device, Stream};
 
 /// Which part of the memory is handed over, and as what.
@@ -39,6 +40,8 @@ pub(super) struct ExporterSide {
     due: Vec<(Turn, Box<dyn Loan>)>,
     /// What `Done` comes to when memory is unmapped that the importer has unmapped unasked.
     unmapped: HashMap<u32, u32>,
+    /// Streams that are still to write the word of a buffer that its slot is rid of.
+    unwritten: HashMap<u32, Stream>,
     /// Buffers that the importer was using when the session ended.
     graves: Vec<Box<dyn Loan>>,
     /// Until the importer has mapped it: the page, and the device whose streams will use it.
@@ -54,6 +57,7 @@ impl ExporterSide {
             parked: HashMap::new(),
             due: Vec::new(),
             unmapped: HashMap::new(),
+            unwritten: HashMap::new(),
             graves: Vec::new(),
             page: Some((page, device)),
             _number: number,
@@ -155,6 +159,7 @@ impl Core<ExporterSide> {
         }
         usable(stream)?;
         let turn = state.side.book.next_turn(slot);
+        self.keep_turns_in_order(state, stream, slot)?;
         let fresh = state.side.book.is_fresh(slot).then(fresh);
         self.enqueue_write(state, stream, slot, turn.generation)?;
         state.side.book.lend(turn);
@@ -173,6 +178,32 @@ impl Core<ExporterSide> {
             return Err(self.alive(state).err().unwrap_or(error));
         }
         Ok(turn)
+    }
+
+    /// The stream of the slot's last buffer must not write its word after the one of the next.
+    fn keep_turns_in_order(&self, state: &mut State<ExporterSide>, stream: &Stream, slot: u32) -> Result<()> {
+        let Some(before) = state.side.unwritten.get(&slot) else { return Ok(()) };
+        if before != stream && !self.is_ready(state, slot) {
+            usable(before)?;
+            order(before, stream)?;
+        }
+        state.side.unwritten.remove(&slot);
+        Ok(())
+    }
+
+    /// Whether the last hand-over of this slot has come to its place in the stream.
+    fn is_ready(&self, state: &State<ExporterSide>, slot: u32) -> bool {
+        let generation = state.side.book.last_generation(slot);
+        self.signals().is_some_and(|signals| signals.has(Word::Ready, slot, generation))
+    }
+
+    /// Rids the slot of its buffer, which belongs to `stream`: what to say, if the importer has it mapped.
+    pub(super) fn vacate(&self, state: &mut State<ExporterSide>, slot: u32, stream: &Stream) -> Option<Turn> {
+        // An importer that had no use for it has not waited.
+        if !self.is_ready(state, slot) {
+            state.side.unwritten.insert(slot, stream.clone());
+        }
+        state.side.book.retire(slot)
     }
 
     /// Takes a buffer back in the order of its stream, if the importer has returned it and the host may go on.
@@ -209,7 +240,7 @@ impl Core<ExporterSide> {
 
     /// The buffer of a slot that is at home is about to be freed. Gives it back if that can be done now.
     pub(super) fn retire(&self, state: &mut State<ExporterSide>, slot: u32, loan: Box<dyn Loan>) {
-        let turn = if state.ended.is_none() { state.side.book.retire(slot) } else { None };
+        let turn = if state.ended.is_none() { self.vacate(state, slot, loan.stream()) } else { None };
         match turn {
             Some(turn) => {
                 state.side.parked.insert(slot, Parked { loan, asked: Some(Instant::now()) });

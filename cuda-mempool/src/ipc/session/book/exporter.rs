@@ -75,6 +75,11 @@ impl ExporterBook {
         self.entries[slot as usize].stand == Stand::Home { mapped: false }
     }
 
+    /// The value of `Ready` in the last hand-over of this slot.
+    pub fn last_generation(&self, slot: u32) -> u32 {
+        self.entries[slot as usize].generation
+    }
+
     /// What the next hand-over of the buffer will be.
     pub fn next_turn(&self, slot: u32) -> Turn {
         Turn { slot, generation: self.entries[slot as usize].generation.wrapping_add(STEP) }
