@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{Error, Exporter, Importer, SharedBuffer};
-use cuda_mempool::MemPool;
+use cuda_mempool::{sys, ErrorKind, MemPool};
 
 use crate::peer::{Peer, Role, Sockets};
 use crate::world::*;
@@ -19,6 +19,7 @@ pub const ROLES: &[Role] = &[
     ("two ways", two_ways),
     ("receiving threads", receive_on_threads),
     ("keeper of buffers", keep),
+    ("receiver in a capture", receive_in_a_capture),
 ];
 
 pub const TESTS: &[Test] = &[
@@ -36,6 +37,7 @@ pub const TESTS: &[Test] = &[
     ("closing_waits_for_everything", closing_waits_for_everything),
     ("elements_must_agree", elements_must_agree),
     ("what_cannot_be_lent_comes_back", what_cannot_be_lent_comes_back),
+    ("nothing_is_received_into_a_graph", nothing_is_received_into_a_graph),
     ("a_dropped_lease_gives_the_memory_back", a_dropped_lease_gives_the_memory_back),
     ("everything_can_be_dropped_in_any_order", everything_can_be_dropped_in_any_order),
 ];
@@ -445,6 +447,48 @@ fn what_cannot_be_lent_comes_back() {
     let private = MemPool::builder(device()).build().expect("a pool");
     let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
     assert!(matches!(Exporter::new(socket, &private), Err(Error::Cuda(_))));
+}
+
+/// Is refused a buffer while its stream is being captured, and receives it after that.
+fn receive_in_a_capture(sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::with_options(sockets.session, &stream, &options()).expect("a session");
+    drop(receive(&importer).expect("a buffer"));
+    let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
+    // SAFETY: the stream is alive, and the graph is never launched.
+    let begun = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
+    assert_eq!(begun, sys::cudaError_t::cudaSuccess);
+    for _ in 0..2 {
+        match importer.recv_timeout::<u8>(LONG) {
+            Err(Error::Cuda(error)) => assert_eq!(error.kind(), ErrorKind::Capture),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, the out pointer valid, and the graph ours.
+    let ended = unsafe { [sys::cudaStreamEndCapture(stream.as_raw(), &mut graph), sys::cudaGraphDestroy(graph)] };
+    assert_eq!(ended, [sys::cudaError_t::cudaSuccess; 2]);
+    let mut buffer = receive(&importer).expect("it is still there");
+    assert!(is_all(&buffer.to_vec().expect("whole"), 1));
+    buffer.as_slice_mut().fill_bytes(2).expect("a fill");
+    drop(buffer);
+    importer.close().expect("an end");
+}
+
+fn nothing_is_received_into_a_graph() {
+    for environment in [&[][..], &[(BY_HOST, "1")]] {
+        let (pool, stream) = (pool(), stream());
+        let (peer, sockets) = Peer::start_with("receiver in a capture", environment);
+        let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+        let mut buffer = slowly_filled(&pool, &stream, 1000, 1).into();
+        for _ in 0..2 {
+            buffer = send(&exporter, buffer).wait().expect("it comes back");
+        }
+        assert!(is_all(&buffer.to_vec().expect("whole"), 2));
+        drop((buffer, exporter));
+        peer.finish();
+        assert_unused(&pool);
+    }
 }
 
 fn a_dropped_lease_gives_the_memory_back() {

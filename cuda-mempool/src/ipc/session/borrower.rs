@@ -75,8 +75,8 @@ pub(super) struct ImporterSide {
     pub(super) offers: VecDeque<Lend>,
     /// By slot.
     mapped: Vec<Option<Mapped>>,
-    /// Where slots were used last: what that stream was to write may still be on its way.
-    used_last: HashMap<u32, Stream>,
+    /// By slot, the last word that was left to a stream to write: it may still be on its way.
+    left: HashMap<u32, LeftWord>,
     /// Nobody will receive anything any more.
     pub(super) refusing: bool,
 }
@@ -88,6 +88,12 @@ pub(super) struct SourcePool {
     pub(super) fd: OwnedFd,
     pub(super) origin: Nonce,
     pub(super) number: u64,
+}
+
+/// What a stream writes when it gets there.
+struct LeftWord {
+    stream: Stream,
+    value: u32,
 }
 
 /// Memory of a slot, mapped.
@@ -110,7 +116,7 @@ impl ImporterSide {
             pool: None,
             offers: VecDeque::new(),
             mapped: Vec::new(),
-            used_last: HashMap::new(),
+            left: HashMap::new(),
             refusing: false,
         }
     }
@@ -127,9 +133,10 @@ impl ImporterSide {
         self.mapped[index] = Some(mapped);
     }
 
-    fn note_use(&mut self, slot: u32, stream: &Stream) {
-        if self.used_last.get(&slot) != Some(stream) {
-            self.used_last.insert(slot, stream.clone());
+    fn note_left(&mut self, slot: u32, stream: &Stream, value: u32) {
+        match self.left.get_mut(&slot) {
+            Some(left) if left.stream == *stream => left.value = value,
+            _ => drop(self.left.insert(slot, LeftWord { stream: stream.clone(), value })),
         }
     }
 
@@ -254,9 +261,22 @@ impl Core<ImporterSide> {
 
     /// Says that a turn is over when the stream has done what was enqueued so far.
     fn finish(&self, state: &mut State<ImporterSide>, turn: Turn, stream: &Stream) -> crate::Result<()> {
-        state.side.note_use(turn.slot, stream);
-        let written = usable(stream).and_then(|()| self.enqueue_write(state, stream, turn.slot, turn.generation));
+        let written = usable(stream).and_then(|()| self.write_done(state, stream, turn.slot, turn.generation));
         written.or_else(|error| self.finish_by_host(state, turn, stream, error))
+    }
+
+    fn write_done(&self, state: &mut State<ImporterSide>, stream: &Stream, slot: u32, value: u32) -> crate::Result<()> {
+        if self.enqueue_write(state, stream, slot, value)? {
+            state.side.note_left(slot, stream, value);
+        }
+        Ok(())
+    }
+
+    /// The stream that is still to write the last word of this slot.
+    fn still_writing(&self, state: &State<ImporterSide>, slot: u32) -> Option<Stream> {
+        let left = state.side.left.get(&slot)?;
+        let written = self.signals().map_or(true, |signals| signals.has(Word::Done, slot, left.value));
+        (!written).then(|| left.stream.clone())
     }
 
     /// The stream cannot write the word: waits for it, and writes the word from here.
@@ -282,14 +302,14 @@ impl Core<ImporterSide> {
         }
     }
 
-    /// Gives back a buffer that no stream has used in this turn. In the turn before one may have, and its work may still
-    /// be going on: it must not be said to be over by what is said of this turn.
+    /// Gives back a buffer that no stream has used in this turn. The work of the turn before may still be going on: it must
+    /// not be said to be over by what is said of this one.
     pub(super) fn give_back_unused(&self, state: &mut State<ImporterSide>, turn: Turn, mapped: bool) {
         if state.ended.is_some() {
             return;
         }
         let passing = state.side.mapped(turn.slot).is_some_and(|mapped| mapped.passing);
-        let mut behind = state.side.used_last.get(&turn.slot).cloned();
+        let mut behind = self.still_writing(state, turn.slot);
         if passing {
             if let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) {
                 let stream = behind.get_or_insert(stream);
@@ -315,9 +335,8 @@ impl Core<ImporterSide> {
     /// Unmaps the memory of a slot behind its last use, and tells the exporter.
     fn unmap(&self, state: &mut State<ImporterSide>, turn: Turn) {
         let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) else { return };
-        state.side.note_use(turn.slot, &stream);
         let outcome =
-            mapping.release(&stream).and_then(|()| self.enqueue_write(state, &stream, turn.slot, unmapped(turn)));
+            mapping.release(&stream).and_then(|()| self.write_done(state, &stream, turn.slot, unmapped(turn)));
         match outcome {
             Ok(()) => drop(self.say(state, Body::Retired(turn), None)),
             Err(error) => {

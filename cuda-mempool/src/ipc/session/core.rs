@@ -341,23 +341,24 @@ impl<S: Side> Core<S> {
         }
     }
 
-    /// Has the stream write the word of this end.
+    /// Has the stream write the word of this end. Says whether that was left to the stream: it is done at once if it can be.
     pub(super) fn enqueue_write(
         &self,
         state: &mut State<S>,
         stream: &Stream,
         slot: u32,
         value: u32,
-    ) -> crate::Result<()> {
-        let Some(signals) = self.signals() else { return Ok(()) };
+    ) -> crate::Result<bool> {
+        let Some(signals) = self.signals() else { return Ok(false) };
         let word = match S::AWAITED {
             Word::Ready => Word::Done,
             Word::Done => Word::Ready,
         };
-        if signals.write(stream, word, slot, value)? {
+        let left = signals.write(stream, word, slot, value)?;
+        if left {
             state.remember(stream);
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Whether the host may go on: always, where the stream waits instead.

@@ -61,7 +61,8 @@ impl Importer {
     /// # Errors
     /// [`Error::PeerGone`] or [`Error::PeerLeft`] when the exporter has ended without a word; [`Error::Violation`],
     /// [`Error::UnknownDevice`]; [`Error::OtherElements`], after which the buffer is on its way back; or [`Error::Cuda`],
-    /// when the memory cannot be mapped.
+    /// when the memory cannot be mapped (after which it is on its way back, too), or while the stream is being captured
+    /// (after which it can still be received).
     pub fn recv<T: Pod>(&self) -> Result<Option<ImportedBuffer<T>>> {
         self.recv_until(None)
     }
@@ -113,6 +114,8 @@ impl Importer {
             }
             core.alive(state)?;
             let Some(turn) = state.side.offers.front().map(|offer| offer.turn) else { return Ok(Answer::OnFrame) };
+            // While it cannot be received, it stays for another try.
+            usable(&self.stream)?;
             if core.may_go_on(turn) {
                 Ok(Answer::Ready(state.side.offers.pop_front()))
             } else {
@@ -172,7 +175,6 @@ impl Importer {
         }
         let elements = mapped.mapping.elements(offset, bytes).filter(|_| offer.element as usize == size_of::<T>());
         let elements = elements.ok_or(Error::OtherElements { theirs: offer.element as usize, ours: size_of::<T>() })?;
-        usable(&self.stream)?;
         core.enqueue_wait(state, &self.stream, offer.turn.slot, offer.turn.generation)?;
         Ok(elements)
     }
