@@ -200,7 +200,7 @@ fn a_slot_is_not_taken_back_in_time() {
     let next = slowly_filled(&pool, &idle, LENGTH, 2);
     idle.synchronize().expect("no fault");
     let first = slowly_filled(&pool, &busy, LENGTH, 1);
-    slow(&busy, Duration::from_millis(1000));
+    slow(&busy, Duration::from_millis(2000));
     drop(send(&exporter, first).wait().expect("it comes back"));
     // Until the importer has unmapped it.
     std::thread::sleep(Duration::from_millis(400));
