@@ -158,6 +158,19 @@ impl Held {
         }
     }
 
+    /// As [`now`](Self::now), in a process that has one session: its thread takes a moment to have its name.
+    pub fn beside_a_session() -> Self {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let now = Self::now();
+            if now.keepers == 1 {
+                return now;
+            }
+            assert!(Instant::now() < deadline, "{} sessions", now.keepers);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The same with one stream less.
     pub fn without_stream(mut self) -> Self {
         if let Some(objects) = &mut self.objects {
