@@ -30,6 +30,10 @@ struct cuda_mempool_options {
     size_t chunk_size;
     // How many bytes to take from the system at most. 0: no bound.
     size_t cap;
+    // Whether the memory is the kernel's, registered with CUDA, rather than that of a pool: it comes several times as
+    // fast, and all devices have access. Linux alone. As with ordinary memory, a process that takes more than the node
+    // has is ended: set a cap.
+    int registered;
 };
 
 // What an allocator holds, in bytes unless it says otherwise.
@@ -82,6 +86,15 @@ int cuda_mempool_stats(struct cuda_mempool_allocator *allocator, struct cuda_mem
 
 // Gives memory that is free back to the system. Returns 0, or a CUDA error code.
 int cuda_mempool_trim(struct cuda_mempool_allocator *allocator);
+
+// Sets `*bytes` to what it has from the system, in use or kept. Returns 0, or a CUDA error code.
+int cuda_mempool_reserved(struct cuda_mempool_allocator *allocator, size_t *bytes);
+
+// Gets memory from the system ahead of time, on several threads at once, and keeps it until it is trimmed: the next
+// allocations, up to so many bytes that are free in all, find it there. Returns 0, or a CUDA error code; some may be there
+// then.
+int cuda_mempool_prime(struct cuda_mempool_allocator *allocator,
+                       size_t bytes);
 
 // The text of the last failure on this thread, empty if there was none. It stays until the thread's next failure.
 const char *cuda_mempool_last_error(void);

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
 
-use cuda_mempool::host::NumaAllocator;
+use cuda_mempool::host::{NumaAllocator, NumaAllocatorBuilder};
 use cuda_mempool::Device;
 
 use crate::failure::{run, Failure};
@@ -32,6 +32,10 @@ pub struct cuda_mempool_options {
     pub chunk_size: usize,
     /// How many bytes to take from the system at most. 0: no bound.
     pub cap: usize,
+    /// Whether the memory is the kernel's, registered with CUDA, rather than that of a pool: it comes several times as
+    /// fast, and all devices have access. Linux alone. As with ordinary memory, a process that takes more than the node
+    /// has is ended: set a cap.
+    pub registered: c_int,
 }
 
 /// Makes an allocator. Returns 0, or a CUDA error code: `*allocator` is null then.
@@ -85,8 +89,22 @@ fn build(options: &cuda_mempool_options, granted: &[c_int]) -> Result<NumaAlloca
     if options.cap != 0 {
         builder = builder.cap(options.cap);
     }
+    if options.registered != 0 {
+        builder = registered(builder)?;
+    }
     let builder = if options.on_node == 0 { builder.near(device) } else { builder.node(options.node) };
     Ok(device.with_current(|| builder.build())??)
+}
+
+#[cfg(target_os = "linux")]
+fn registered(builder: NumaAllocatorBuilder) -> Result<NumaAllocatorBuilder, Failure> {
+    Ok(builder.registered())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn registered(_builder: NumaAllocatorBuilder) -> Result<NumaAllocatorBuilder, Failure> {
+    let text = "registered memory needs Linux: leave `registered` 0".to_owned();
+    Err(Failure { code: cuda_mempool::sys::cudaError_t::cudaErrorNotSupported, text })
 }
 
 /// Destroys an allocator. All its blocks go with it, so nothing may use them any more, on a device neither. Null is
@@ -186,6 +204,32 @@ pub unsafe extern "C" fn cuda_mempool_trim(allocator: *mut cuda_mempool_allocato
     // SAFETY: C vouches for the allocator.
     let trimmed = run(|| Ok(unsafe { numa(allocator) }?.trim()?));
     trimmed.err().unwrap_or(0)
+}
+
+/// Sets `*bytes` to what it has from the system, in use or kept. Returns 0, or a CUDA error code.
+#[no_mangle]
+pub unsafe extern "C" fn cuda_mempool_reserved(allocator: *mut cuda_mempool_allocator, bytes: *mut usize) -> c_int {
+    let asked = run(|| {
+        // SAFETY: C vouches for the allocator.
+        let reserved = unsafe { numa(allocator) }?.reserved()?;
+        if bytes.is_null() {
+            return Err(Failure::invalid("a null pointer for the number of bytes"));
+        }
+        // SAFETY: C vouches for the pointer.
+        unsafe { bytes.write(reserved) };
+        Ok(())
+    });
+    asked.err().unwrap_or(0)
+}
+
+/// Gets memory from the system ahead of time, on several threads at once, and keeps it until it is trimmed: the next
+/// allocations, up to so many bytes that are free in all, find it there. Returns 0, or a CUDA error code; some may be there
+/// then.
+#[no_mangle]
+pub unsafe extern "C" fn cuda_mempool_prime(allocator: *mut cuda_mempool_allocator, bytes: usize) -> c_int {
+    // SAFETY: C vouches for the allocator.
+    let primed = run(|| Ok(unsafe { numa(allocator) }?.prime(bytes)?));
+    primed.err().unwrap_or(0)
 }
 
 /// # Safety

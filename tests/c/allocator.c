@@ -16,13 +16,14 @@
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_SUPPORTED = 801 };
 
-static struct cuda_mempool_allocator *make(size_t cap) {
+static struct cuda_mempool_allocator *make(size_t cap, int registered) {
     struct cuda_mempool_allocator *allocator;
     struct cuda_mempool_options options = {0};
     int device = 0;
     options.granted = &device;
     options.granted_count = 1;
     options.cap = cap;
+    options.registered = registered;
     int answer = cuda_mempool_create(&options, &allocator);
     if (answer == NOT_SUPPORTED && !getenv("CUDA_MEMPOOL_REQUIRE_DEVICE")) {
         printf("skipped: %s\n", cuda_mempool_last_error());
@@ -88,8 +89,27 @@ static void reallocation(struct cuda_mempool_allocator *allocator) {
     cuda_mempool_free(allocator, block);
 }
 
-static void failures(void) {
-    struct cuda_mempool_allocator *allocator = make((size_t)64 << 20);
+static size_t reserved(struct cuda_mempool_allocator *allocator) {
+    size_t bytes;
+    CHECK(cuda_mempool_reserved(allocator, &bytes) == 0);
+    return bytes;
+}
+
+static void priming(struct cuda_mempool_allocator *allocator) {
+    CHECK(cuda_mempool_trim(allocator) == 0);
+    CHECK(cuda_mempool_prime(allocator, (size_t)96 << 20) == 0);
+    size_t primed = reserved(allocator);
+    CHECK(primed >= (size_t)96 << 20);
+    void *block = cuda_mempool_malloc(allocator, (size_t)60 << 20);
+    CHECK(block && reserved(allocator) == primed);
+    cuda_mempool_free(allocator, block);
+    CHECK(cuda_mempool_trim(allocator) == 0);
+    CHECK(reserved(allocator) < (size_t)96 << 20);
+}
+
+static void failures(int registered) {
+    struct cuda_mempool_allocator *allocator = make((size_t)64 << 20, registered);
+    CHECK(cuda_mempool_prime(allocator, (size_t)1 << 30) == OUT_OF_MEMORY);
     CHECK(!cuda_mempool_malloc(allocator, (size_t)1 << 30));
     CHECK(*cuda_mempool_last_error());
     unsigned char *block = cuda_mempool_malloc(allocator, 64);
@@ -120,6 +140,8 @@ static void failures(void) {
     CHECK(!cuda_mempool_malloc(NULL, 1));
     CHECK(cuda_mempool_stats(NULL, NULL) == INVALID_VALUE);
     CHECK(cuda_mempool_trim(NULL) == INVALID_VALUE);
+    CHECK(cuda_mempool_prime(NULL, 1) == INVALID_VALUE);
+    CHECK(cuda_mempool_reserved(NULL, NULL) == INVALID_VALUE);
     CHECK(cuda_mempool_destroy(NULL) == 0);
 }
 
@@ -152,21 +174,30 @@ static void threads(struct cuda_mempool_allocator *allocator) {
     shared = allocator;
     for (size_t i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, work, (void *)i) == 0);
     for (size_t i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
-    for (int i = 0; i < KEPT; i++) cuda_mempool_free(allocator, kept[i]);
+    for (int i = 0; i < KEPT; i++) {
+        cuda_mempool_free(allocator, kept[i]);
+        kept[i] = NULL;
+    }
 }
 
-int main(void) {
-    CHECK(*cuda_mempool_last_error() == 0);
-    struct cuda_mempool_allocator *allocator = make(0);
+static void all(int registered) {
+    struct cuda_mempool_allocator *allocator = make(0, registered);
     blocks(allocator);
     reallocation(allocator);
+    priming(allocator);
     threads(allocator);
-    failures();
+    failures(registered);
     CHECK(statistics(allocator).live_blocks == 0 && statistics(allocator).live_bytes == 0);
     CHECK(statistics(allocator).peak_taken_bytes > 0);
     CHECK(cuda_mempool_trim(allocator) == 0);
     CHECK(statistics(allocator).taken_bytes == 0);
     CHECK(cuda_mempool_destroy(allocator) == 0);
+}
+
+int main(void) {
+    CHECK(*cuda_mempool_last_error() == 0);
+    all(0);
+    all(1);
     printf("passed\n");
     return 0;
 }
