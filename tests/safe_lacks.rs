@@ -67,6 +67,16 @@ fn host_pools_are_tried_where_the_driver_does_not_tell() -> Outcome {
     Ok(())
 }
 
+/// The runtime says no more than that something is invalid.
+fn a_maximal_size_of_managed_memory_is_named() -> Outcome {
+    let sim = suite::simulated(1)?;
+    sim.add_fault("cudaMemPoolCreate#1=1");
+    let error = fails(MemPool::builder(Location::Managed).max_size(1 << 20).build());
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    assert!(error.to_string().contains("maximal size"), "{error}");
+    Ok(())
+}
+
 /// Devices were seen to allocate host memory that they cannot use, and to fail at the first copy.
 fn host_memory_is_not_allocated_for_a_device_that_cannot_use_it() -> Outcome {
     let sim = suite::simulated(1)?;
@@ -132,6 +142,7 @@ suite! {
         no_way_to_a_peer_names_both_devices,
         old_drivers_are_told_from_devices_that_cannot,
         host_pools_are_tried_where_the_driver_does_not_tell,
+        a_maximal_size_of_managed_memory_is_named,
         host_memory_is_not_allocated_for_a_device_that_cannot_use_it,
         a_missing_function_is_a_typed_error,
     ],
