@@ -123,7 +123,8 @@ impl MemPool {
         self.set_word(cudaMemPoolAttr::cudaMemPoolAttrUsedMemHigh, 0)
     }
 
-    /// Gives memory back to the system until at most `bytes_to_keep` are reserved.
+    /// Gives memory back to the system until no more than `bytes_to_keep` are reserved, or what that comes to in the steps
+    /// in which pools get memory (32 MiB, as measured).
     ///
     /// Memory whose free is still waiting for its stream cannot be given back: see [`sync_and_trim`](Self::sync_and_trim).
     ///
