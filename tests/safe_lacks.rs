@@ -68,8 +68,19 @@ fn host_pools_are_tried_where_the_driver_does_not_tell() -> Outcome {
 }
 
 /// The runtime says no more than that something is invalid.
-fn a_maximal_size_of_managed_memory_is_named() -> Outcome {
+fn properties_that_a_driver_does_not_take_are_named() -> Outcome {
     let sim = suite::simulated(1)?;
+    let on_device = || MemPool::builder(sim::device(0));
+    for (builder, driver, since) in
+        [(on_device().max_size(1 << 20), 12010, "12.2"), (on_device().hw_decompress(true), 12060, "12.8")]
+    {
+        sim.set_versions(13000, driver);
+        sim.add_fault("cudaMemPoolCreate#1=1");
+        let error = fails(builder.build());
+        sim.set_versions(13000, 13000);
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.missing().is_some_and(|what| what.contains(since)), "{error}");
+    }
     sim.add_fault("cudaMemPoolCreate#1=1");
     let error = fails(MemPool::builder(Location::Managed).max_size(1 << 20).build());
     assert_eq!(error.kind(), ErrorKind::InvalidValue);
@@ -142,7 +153,7 @@ suite! {
         no_way_to_a_peer_names_both_devices,
         old_drivers_are_told_from_devices_that_cannot,
         host_pools_are_tried_where_the_driver_does_not_tell,
-        a_maximal_size_of_managed_memory_is_named,
+        properties_that_a_driver_does_not_take_are_named,
         host_memory_is_not_allocated_for_a_device_that_cannot_use_it,
         a_missing_function_is_a_typed_error,
     ],
