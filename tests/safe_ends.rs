@@ -224,6 +224,38 @@ fn host_functions_cannot_reach_cuda() -> Outcome {
     Ok(())
 }
 
+/// What a capture does not let free is leaked and told: of its own stream, and of others if it is in global mode.
+fn a_buffer_dropped_in_a_capture_is_leaked() -> Outcome {
+    use sys::cudaStreamCaptureMode as Mode;
+    let sim = suite::simulated(1)?;
+    let (stream, pool) = stream_and_pool();
+    let elsewhere = must(Stream::new(device(0)));
+    for (mode, on, capturing) in [
+        (Mode::cudaStreamCaptureModeThreadLocal, &stream, true),
+        (Mode::cudaStreamCaptureModeGlobal, &elsewhere, false),
+    ] {
+        let buffer = must(pool.alloc::<u8>(on, 100));
+        // SAFETY: the stream is alive, and the graph is never launched.
+        let began = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
+        assert_eq!(began, sys::cudaError_t::cudaSuccess);
+        assert_eq!(must(on.is_capturing()), capturing);
+        std::thread::scope(|scope| scope.spawn(|| drop(buffer)).join().expect("dropping does not panic"));
+        let told: Vec<_> = sim::heard().into_iter().map(|(function, ..)| function).collect();
+        assert_eq!(told, ["cudaFreeAsync"], "{mode:?}");
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive, the out pointer valid, and the graph ours, if there is one.
+        unsafe {
+            sys::cudaStreamEndCapture(stream.as_raw(), &mut graph);
+            if !graph.is_null() {
+                sys::cudaGraphDestroy(graph);
+            }
+            sys::cudaGetLastError();
+        }
+    }
+    assert_eq!(sim.new_live().bytes, 200);
+    Ok(())
+}
+
 fn forgetting_is_only_a_leak() -> Outcome {
     let watch = suite::watch(1)?;
     let (stream, pool) = stream_and_pool();
@@ -415,7 +447,7 @@ fn a_hook_that_panics_stays_inside() -> Outcome {
     drop(buffer);
     PANIC.store(false, Ordering::SeqCst);
     sim::tell_the_tests();
-    assert_eq!(sim.new_live().pool_allocations, 1);
+    assert_eq!((sim.new_live().pool_allocations, sim.new_live().bytes), (1, 100));
     Ok(())
 }
 
@@ -489,6 +521,7 @@ suite! {
         a_per_thread_buffer_can_be_brought_to_another_stream,
         a_panic_while_visiting_another_stream_keeps_the_order,
         host_functions_cannot_reach_cuda,
+        a_buffer_dropped_in_a_capture_is_leaked,
         forgetting_is_only_a_leak,
         raw_handles_go_out_and_come_back,
         statics_and_thread_locals_end_with_the_process,

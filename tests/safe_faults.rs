@@ -327,7 +327,7 @@ fn fail_once(sim: &Sim, name: &str, scenario: fn() -> Result<()>, function: &str
     assert_eq!(last, sys::cudaError_t::cudaSuccess, "{what}: left in the thread's last error");
     assert_eq!(sim.races(), 0, "{what}: {}", sim.last_race());
 
-    let mut leaked = Live { bytes: 0, ..sim.settled() - before };
+    let mut leaked = Live { bytes: 0, ..sim::since(before, sim.settled()) };
     if leaked.pool_allocations > 0 {
         // Memory that was not freed keeps its pool.
         leaked.pools = 0;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cuda_mempool::{
-    sys, Access, Device, Error, ErrorKind, Event, Feature, HandleTypes, Location, MemPool, Support, Version,
+    sys, Access, Device, Error, ErrorKind, Event, Feature, HandleTypes, Location, MemPool, Stream, Support, Version,
 };
 use sim::must;
 use suite::{Outcome, Skip};
@@ -51,6 +51,56 @@ fn old_drivers_are_told_from_devices_that_cannot() -> Outcome {
     assert_eq!(must(device.supports(Feature::MemoryPools)), Support::Unknown, "an unknown question is no no");
     sim.add_fault("cudaDeviceGetAttribute#1=1");
     must(MemPool::builder(device).build());
+    Ok(())
+}
+
+/// Drivers for CUDA 12.2 to 12.8 have pools on NUMA nodes, and no attribute that says so.
+fn host_pools_are_tried_where_the_driver_does_not_tell() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let device = sim::device(0);
+    let stream = must(Stream::new(device));
+    sim.add_fault("cudaDeviceGetAttribute%1=1");
+    assert_eq!(must(device.supports(Feature::HostNumaPools)), Support::Unknown);
+    let pool = must(MemPool::builder(Location::HostNuma(0)).build());
+    let buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+    assert_eq!(must(buffer.to_vec()), [1, 2, 3]);
+    Ok(())
+}
+
+/// The runtime says no more than that something is invalid.
+fn properties_that_a_driver_does_not_take_are_named() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let on_device = || MemPool::builder(sim::device(0));
+    for (builder, driver, since) in
+        [(on_device().max_size(1 << 20), 12010, "12.2"), (on_device().hw_decompress(true), 12060, "12.8")]
+    {
+        sim.set_versions(13000, driver);
+        sim.add_fault("cudaMemPoolCreate#1=1");
+        let error = fails(builder.build());
+        sim.set_versions(13000, 13000);
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.missing().is_some_and(|what| what.contains(since)), "{error}");
+    }
+    sim.add_fault("cudaMemPoolCreate#1=1");
+    let error = fails(MemPool::builder(Location::Managed).max_size(1 << 20).build());
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    assert!(error.to_string().contains("maximal size"), "{error}");
+    Ok(())
+}
+
+/// Devices were seen to allocate host memory that they cannot use, and to fail at the first copy.
+fn host_memory_is_not_allocated_for_a_device_that_cannot_use_it() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let stream = must(Stream::new(sim::device(0)));
+    for (location, driver, since) in [(Location::HostNuma(0), 12010, "12.2"), (Location::Host, 12090, "13.0")] {
+        let pool = must(MemPool::builder(location).build());
+        sim.set_versions(13000, driver);
+        let error = fails(pool.alloc::<u8>(&stream, 100));
+        sim.set_versions(13000, 13000);
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.missing().is_some_and(|what| what.contains(since)), "{error}");
+        assert_eq!(sim.calls("cudaMallocFromPoolAsync"), 0);
+    }
     Ok(())
 }
 
@@ -102,6 +152,9 @@ suite! {
     tests: [
         no_way_to_a_peer_names_both_devices,
         old_drivers_are_told_from_devices_that_cannot,
+        host_pools_are_tried_where_the_driver_does_not_tell,
+        properties_that_a_driver_does_not_take_are_named,
+        host_memory_is_not_allocated_for_a_device_that_cannot_use_it,
         a_missing_function_is_a_typed_error,
     ],
     roles: [on_a_poor_runtime],

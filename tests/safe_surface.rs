@@ -373,6 +373,11 @@ fn buffers_are_copied_between_devices() -> Outcome {
     must(mixed.copy_from(&target));
     must(mixed.set_stream(&here));
     assert_eq!(must(mixed.to_vec()), numbers);
+    // A driver (590.48.01, on Turing) was seen to copy nothing, without a word, once there was a grant.
+    must(near.set_access(second, Access::ReadWrite));
+    must(target.zero());
+    must(target.copy_from(&mixed));
+    assert_eq!(must(target.to_vec()), numbers);
     Ok(())
 }
 

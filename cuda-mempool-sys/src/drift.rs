@@ -102,7 +102,7 @@ impl cudaMemPoolProps {
 
     /// The most bytes the pool may hold; 0 leaves it to the system. The runtime rounds up.
     ///
-    /// The headers have it from 12.2 on; an older runtime answers InvalidValue to anything but 0.
+    /// The headers have it from 12.2 on; an older driver answers InvalidValue to anything but 0.
     #[must_use]
     pub fn with_max_size(mut self, bytes: usize) -> Self {
         // SAFETY: eight bytes at this place are `maxSize` or reserved in every layout.
@@ -119,7 +119,7 @@ impl cudaMemPoolProps {
 
     /// The intended use, as a mask: 2 asks for memory that the decompression engine can read.
     ///
-    /// The headers have it from 12.6 on; an older runtime answers InvalidValue to anything but 0.
+    /// The headers have it from 12.6 on; an older driver answers InvalidValue to anything but 0.
     #[must_use]
     pub fn with_usage(mut self, usage: c_ushort) -> Self {
         // SAFETY: two bytes at this place are `usage` or reserved in every layout.

@@ -54,7 +54,8 @@
 //!
 //! What a session takes: both processes see the same device (by its UUID, whatever its ordinal), a driver and bindings of
 //! CUDA 12.5 or newer, and sockets that carry descriptors. It makes one thread per end, and works across process
-//! namespaces and after `fork` with `exec`. A process cannot have a session with itself.
+//! namespaces and after `fork` with `exec`. A process cannot have a session with itself. In a container, under a server of
+//! the host that shares the GPU (MPS), CUDA itself was reported to crash in its first call without `--ipc=host`.
 //!
 //! # Parts
 //!

@@ -29,8 +29,10 @@
 //! - Safe code has no race, on the device or the host, and uses no memory after its free.
 //! - Memory of the host is given back only when no device can use it any more. Where the runtime refuses to wait by any
 //!   means although the device works, the process is aborted.
-//! - Dropping never panics and never waits, with one exception: a buffer of another thread's
-//!   [per-thread stream](Stream::per_thread). What goes wrong is told to [`on_drop_error`]; `close` returns it.
+//! - Dropping never panics. It waits for a device only where there is no other order: a buffer of another thread's
+//!   [per-thread stream](Stream::per_thread), what is not of a pool (`ipc`'s memory of `cudaMalloc`), and the last handle
+//!   of a [`NumaAllocator`](host::NumaAllocator), for its own frees. What goes wrong is told to [`on_drop_error`]; `close`
+//!   returns it.
 //! - The current device is put back after each call that needs another one. Where a thread never used CUDA, that is
 //!   device 0, and newer drivers make its context then.
 //! - An [`Error`] names the C function, and the thread's last error is clear after it.

@@ -12,6 +12,7 @@ area! {
         high_mark_is_reset_by_zero_alone,
         current_marks_cannot_be_set,
         unknown_attribute_is_refused,
+        no_attribute_is_wider_than_a_word,
         threshold_and_policies_can_be_read_back,
         statistics_follow_the_exact_requests,
     ],
@@ -105,6 +106,20 @@ fn unknown_attribute_is_refused() -> Outcome {
     let out = std::ptr::from_mut(&mut value).cast();
     answers!(cudaMemPoolGetAttribute(pool.raw(), cudaMemPoolAttr(0x7fff_ffff), out) => cudaErrorInvalidValue);
     assert_eq!(value, 0x5555);
+    Ok(())
+}
+
+/// Of those that the safe layer reads, which makes room for a word.
+fn no_attribute_is_wider_than_a_word() -> Outcome {
+    const CANARY: u64 = 0x5555_5555_5555_5555;
+    let pool = Pool::device();
+    for number in (1..=8).chain([10, 13, 14]) {
+        let mut words = [CANARY, 0, CANARY];
+        let out = words.as_mut_ptr().wrapping_add(1).cast();
+        let answer = ask!(cudaMemPoolGetAttribute(pool.raw(), cudaMemPoolAttr(number), out));
+        assert_eq!([words[0], words[2]], [CANARY; 2], "attribute {number}");
+        assert!(answer == cudaError_t::cudaSuccess || words[1] == 0, "attribute {number} has no value");
+    }
     Ok(())
 }
 

@@ -6,25 +6,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use cuda_mempool::{on_drop_error, sys, Device, DeviceBuffer, Error, Stream};
 use libloading::Library;
 
+pub use cudart_sim_control::Live;
+
 /// The functions of `cudart_sim.h`.
 pub struct Sim {
     library: Library,
-}
-
-/// How many objects are live.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct Live {
-    pub streams: u64,
-    pub events: u64,
-    pub pools: u64,
-    pub pool_allocations: u64,
-    pub plain_allocations: u64,
-    pub pinned_allocations: u64,
-    pub registered_ranges: u64,
-    pub graphs: u64,
-    pub graph_execs: u64,
-    pub bytes: u64,
 }
 
 #[repr(C)]
@@ -75,26 +61,24 @@ pub fn with_devices(devices: usize) -> Option<&'static Sim> {
 impl Alone {
     /// What stays that was not there when the test began. Earlier tests leak on purpose.
     pub fn new_live(&self) -> Live {
-        self.settled() - self.before
+        since(self.before, self.settled())
     }
 }
 
-impl std::ops::Sub for Live {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self {
-            streams: self.streams - other.streams,
-            events: self.events - other.events,
-            pools: self.pools - other.pools,
-            pool_allocations: self.pool_allocations - other.pool_allocations,
-            plain_allocations: self.plain_allocations - other.plain_allocations,
-            pinned_allocations: self.pinned_allocations - other.pinned_allocations,
-            registered_ranges: self.registered_ranges - other.registered_ranges,
-            graphs: self.graphs - other.graphs,
-            graph_execs: self.graph_execs - other.graph_execs,
-            bytes: self.bytes - other.bytes,
-        }
+/// What is live in `now` and was not in `before`.
+pub fn since(before: Live, now: Live) -> Live {
+    Live {
+        streams: now.streams - before.streams,
+        events: now.events - before.events,
+        pools: now.pools - before.pools,
+        pool_allocations: now.pool_allocations - before.pool_allocations,
+        plain_allocations: now.plain_allocations - before.plain_allocations,
+        pinned_allocations: now.pinned_allocations - before.pinned_allocations,
+        registered_ranges: now.registered_ranges - before.registered_ranges,
+        graph_allocations: now.graph_allocations - before.graph_allocations,
+        graphs: now.graphs - before.graphs,
+        graph_execs: now.graph_execs - before.graph_execs,
+        bytes: now.bytes - before.bytes,
     }
 }
 

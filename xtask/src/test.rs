@@ -167,3 +167,15 @@ fn packages() -> Result<()> {
     let mut build = cargo::cargo(&["build", "--quiet", "--workspace"]);
     cargo::run(build.current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target")))
 }
+
+#[cfg(test)]
+mod tests {
+    /// Those who build `cuda-mempool-c` or the simulated runtime here may have the oldest compiler. Before 1.78, cargo
+    /// reads no lock file of version 4; a newer cargo leaves the version as it is.
+    #[test]
+    fn the_oldest_compiler_reads_the_lock_file() {
+        let read = |name| std::fs::read_to_string(crate::root().join(name)).expect("a file of the workspace");
+        assert!(read("Cargo.toml").contains("rust-version = \"1.77\""), "is this still needed?");
+        assert!(read("Cargo.lock").contains("\nversion = 3\n"));
+    }
+}

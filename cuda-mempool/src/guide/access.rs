@@ -47,6 +47,9 @@
 //! # Ok(()) });
 //! ```
 //!
+//! One driver (590.48.01, with GPUs of the Turing generation) was reported to copy nothing between devices, and to say
+//! nothing, once one of the pools was granted to the other device. If that is yours, compare the bytes once.
+//!
 //! # Pools on the host
 //!
 //! A pool on the host needs a grant before a fill or a kernel, which fail without. Copies go through without one, and that

@@ -83,7 +83,8 @@
 //! # Collections
 //!
 //! The collections of the standard library and of hashbrown can lie in pinned memory, which devices copy at full speed
-//! and kernels can read: [`host`](crate::host), and the examples `pinned_vec` and `pinned_map`.
+//! and kernels can read: [`host`](crate::host), and the examples `pinned_vec` and `pinned_map` (with the feature
+//! `allocator-api2`).
 //!
 //! # The log
 //!

@@ -54,6 +54,7 @@ part!(LegacyHandle, handle: MemHandle);
 ///
 /// Opening one allocation several times gives one mapping, which is closed with the last. Dropping it waits for the
 /// device, as what is still running would lose the memory.
+#[doc(alias = "cudaIpcCloseMemHandle")]
 pub struct LegacyImport<T> {
     pointer: NonNull<T>,
     length: usize,

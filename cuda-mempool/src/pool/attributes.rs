@@ -29,6 +29,8 @@ pub struct ReusePolicy {
     /// The other stream has waited, by events, for the free.
     pub follow_event_dependencies: bool,
     /// The free happens to be done already. Costs repeatability: what is reused depends on timing.
+    ///
+    /// Drivers for CUDA before 11.5 were reported to hand out memory by it that is still in use: switch it off there.
     pub allow_opportunistic: bool,
     /// The runtime may make the other stream wait for the free, when there is no memory otherwise.
     pub allow_internal_dependencies: bool,
@@ -46,6 +48,7 @@ impl MemPool {
     /// # Errors
     /// What the runtime answers.
     #[doc(alias = "cudaMemPoolAttrReleaseThreshold")]
+    #[doc(alias = "cudaMemPoolGetAttribute")]
     pub fn release_threshold(&self) -> Result<u64> {
         self.word(cudaMemPoolAttr::cudaMemPoolAttrReleaseThreshold)
     }
@@ -55,6 +58,7 @@ impl MemPool {
     /// # Errors
     /// What the runtime answers.
     #[doc(alias = "cudaMemPoolAttrReleaseThreshold")]
+    #[doc(alias = "cudaMemPoolSetAttribute")]
     pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
         self.set_word(cudaMemPoolAttr::cudaMemPoolAttrReleaseThreshold, bytes)
     }
@@ -66,6 +70,7 @@ impl MemPool {
     #[doc(alias = "cudaMemPoolReuseFollowEventDependencies")]
     #[doc(alias = "cudaMemPoolReuseAllowOpportunistic")]
     #[doc(alias = "cudaMemPoolReuseAllowInternalDependencies")]
+    #[doc(alias = "cudaMemPoolGetAttribute")]
     pub fn reuse_policy(&self) -> Result<ReusePolicy> {
         Ok(ReusePolicy {
             follow_event_dependencies: self.int(cudaMemPoolAttr::cudaMemPoolReuseFollowEventDependencies)? != 0,
@@ -81,6 +86,7 @@ impl MemPool {
     #[doc(alias = "cudaMemPoolReuseFollowEventDependencies")]
     #[doc(alias = "cudaMemPoolReuseAllowOpportunistic")]
     #[doc(alias = "cudaMemPoolReuseAllowInternalDependencies")]
+    #[doc(alias = "cudaMemPoolSetAttribute")]
     pub fn set_reuse_policy(&self, policy: ReusePolicy) -> Result<()> {
         self.set_flag(cudaMemPoolAttr::cudaMemPoolReuseFollowEventDependencies, policy.follow_event_dependencies)?;
         self.set_flag(cudaMemPoolAttr::cudaMemPoolReuseAllowOpportunistic, policy.allow_opportunistic)?;
@@ -95,6 +101,7 @@ impl MemPool {
     #[doc(alias = "cudaMemPoolAttrReservedMemHigh")]
     #[doc(alias = "cudaMemPoolAttrUsedMemCurrent")]
     #[doc(alias = "cudaMemPoolAttrUsedMemHigh")]
+    #[doc(alias = "cudaMemPoolGetAttribute")]
     pub fn usage(&self) -> Result<PoolUsage> {
         Ok(PoolUsage {
             reserved: self.word(cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)?,
@@ -110,12 +117,14 @@ impl MemPool {
     /// What the runtime answers.
     #[doc(alias = "cudaMemPoolAttrReservedMemHigh")]
     #[doc(alias = "cudaMemPoolAttrUsedMemHigh")]
+    #[doc(alias = "cudaMemPoolSetAttribute")]
     pub fn reset_high_marks(&self) -> Result<()> {
         self.set_word(cudaMemPoolAttr::cudaMemPoolAttrReservedMemHigh, 0)?;
         self.set_word(cudaMemPoolAttr::cudaMemPoolAttrUsedMemHigh, 0)
     }
 
-    /// Gives memory back to the system until at most `bytes_to_keep` are reserved.
+    /// Gives memory back to the system until no more than `bytes_to_keep` are reserved, or what that comes to in the steps
+    /// in which pools get memory (32 MiB, as measured).
     ///
     /// Memory whose free is still waiting for its stream cannot be given back: see [`sync_and_trim`](Self::sync_and_trim).
     ///
@@ -142,6 +151,7 @@ impl MemPool {
     /// # Errors
     /// [`ErrorKind::Unsupported`] with a driver older than 13.2, which does not tell.
     #[doc(alias = "cudaMemPoolAttrMaxPoolSize")]
+    #[doc(alias = "cudaMemPoolGetAttribute")]
     pub fn max_size(&self) -> Result<u64> {
         self.newer("cudaMemPoolAttrMaxPoolSize", self.word(cudaMemPoolAttr(13)))
     }
@@ -151,6 +161,7 @@ impl MemPool {
     /// # Errors
     /// [`ErrorKind::Unsupported`] with a driver older than 13.2, which does not tell.
     #[doc(alias = "cudaMemPoolAttrExportHandleTypes")]
+    #[doc(alias = "cudaMemPoolGetAttribute")]
     pub fn handle_types(&self) -> Result<HandleTypes> {
         let types = self.newer("cudaMemPoolAttrExportHandleTypes", self.int(cudaMemPoolAttr(10)))?;
         Ok(HandleTypes::from_bits(types as u32))
@@ -161,6 +172,7 @@ impl MemPool {
     /// # Errors
     /// [`ErrorKind::Unsupported`] with a driver older than 13.2, which does not tell.
     #[doc(alias = "cudaMemPoolAttrHwDecompressEnabled")]
+    #[doc(alias = "cudaMemPoolGetAttribute")]
     pub fn hw_decompress(&self) -> Result<bool> {
         Ok(self.newer("cudaMemPoolAttrHwDecompressEnabled", self.int(cudaMemPoolAttr(14)))? != 0)
     }

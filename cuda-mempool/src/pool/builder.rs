@@ -86,7 +86,7 @@ impl MemPoolBuilder {
     }
 
     /// The most bytes it may hold, which the runtime rounds up (to 32 MiB, as measured). Needs CUDA 12.2. By default,
-    /// and for 0, the system decides.
+    /// and for 0, the system decides. For managed memory drivers may refuse one.
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.max_size = bytes;
         self
@@ -199,6 +199,9 @@ impl MemPoolBuilder {
             }
             (None, Location::HostNuma(node)) => {
                 error.about(format!("making a pool on NUMA node {node} of the host, which may not exist"))
+            }
+            (None, location @ (Location::Managed | Location::ManagedOn(_))) if self.max_size > 0 => {
+                error.about(format!("making a pool of {location}, which may not have a maximal size"))
             }
             (None, location) => error.about(format!("making a pool at {location}")),
         }

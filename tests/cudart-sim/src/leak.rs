@@ -92,7 +92,7 @@ impl Sim {
             line(format_args!("event {id:?}"));
         }
         for (id, pool) in self.pools.iter().filter(|(_, pool)| !pool.is_default && !pool.destroyed) {
-            line(format_args!("pool {id:?} ({:?})", pool.at));
+            line(format_args!("pool {id:?} ({:?}), {} bytes in use", pool.at, pool.used));
         }
         for (id, _) in self.graphs.iter() {
             line(format_args!("graph {id:?}"));

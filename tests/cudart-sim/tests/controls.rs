@@ -129,6 +129,7 @@ fn what_is_not_given_back_is_counted_and_named() {
         let text = CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap();
         assert!(text.contains("1234 bytes"), "{text}");
         assert!(text.contains("stream") && text.contains("event") && text.contains("pool"), "{text}");
+        assert!(text.contains("1234 bytes in use"), "{text}");
         ok(cudaFreeAsync(pointer, stream));
         ok(cudaMemPoolDestroy(pool));
         ok(cudaEventDestroy(event));
