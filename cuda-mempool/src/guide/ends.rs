@@ -17,8 +17,9 @@
 //! ```
 //!
 //! There is no hidden way out: no other kind of memory, and no second try but one: where pools were dropped whose memory
-//! nobody has waited for, the device is waited for, as that memory may be what is missing. Near the limit it helps to wait for the frees of a
-//! stream and give back what the pool holds in pieces, with [`sync_and_trim`](crate::MemPool::sync_and_trim).
+//! nobody has waited for, the device is waited for, as that memory may be what is missing. Near the limit it helps to wait
+//! for the frees of a stream and give back what the pool holds in pieces, with
+//! [`sync_and_trim`](crate::MemPool::sync_and_trim).
 //!
 //! # Dropping
 //!
