@@ -207,19 +207,26 @@ fn host_functions_cannot_reach_cuda() -> Outcome {
     let _watch = suite::watch(1)?;
     let (stream, pool) = stream_and_pool();
     let buffer = must(pool.alloc::<u8>(&stream, 100));
+    let event = must(Event::new(device(0)));
     let (send, receive) = std::sync::mpsc::channel();
     {
         let (stream, pool) = (stream.clone(), pool.clone());
         must(stream.clone().launch_host_fn(move || {
-            send.send(pool.alloc::<u8>(&stream, 1).unwrap_err().kind()).unwrap();
+            let tried = [
+                pool.alloc::<u8>(&stream, 1).map(drop),
+                event.record(&stream),
+                event.query().map(drop),
+                event.synchronize(),
+            ];
+            send.send(tried.map(|refused| refused.unwrap_err().kind())).unwrap();
             drop(buffer);
             panic!("caught")
         }));
     }
     must(stream.synchronize());
-    assert_eq!(receive.recv(), Ok(ErrorKind::NotPermitted));
-    let heard = sim::heard();
-    assert!(heard.len() == 1 && heard[0].0 == "cudaFreeAsync", "{heard:?}");
+    assert_eq!(receive.recv(), Ok([ErrorKind::NotPermitted; 4]));
+    let heard: Vec<_> = sim::heard().into_iter().map(|(function, ..)| function).collect();
+    assert_eq!(heard, ["cudaFreeAsync", "cudaEventDestroy"]);
     assert_eq!(must(pool.usage()).used, 100, "what it held is leaked, not freed where that may hang");
     Ok(())
 }

@@ -136,9 +136,11 @@ impl Event {
     /// Whether what it recorded last is done. An event never recorded is.
     ///
     /// # Errors
-    /// What went wrong on the device before, or [`ErrorKind::Capture`](crate::ErrorKind::Capture).
+    /// What went wrong on the device before, [`ErrorKind::Capture`](crate::ErrorKind::Capture), or
+    /// [`ErrorKind::NotPermitted`](crate::ErrorKind::NotPermitted) in a host function or a forked child.
     #[doc(alias = "cudaEventQuery")]
     pub fn query(&self) -> Result<bool> {
+        teardown::reachable("cudaEventQuery")?;
         // SAFETY: the event is alive.
         ready(unsafe { call!(cudaEventQuery(self.0.raw)) })
     }
@@ -149,6 +151,7 @@ impl Event {
     /// As [`Event::query`].
     #[doc(alias = "cudaEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
+        teardown::reachable("cudaEventSynchronize")?;
         // SAFETY: the event is alive.
         unsafe { call!(cudaEventSynchronize(self.0.raw)) }
     }
