@@ -18,7 +18,8 @@ use crate::{teardown, Access, Device, Error, ErrorKind, Location, MemPool, Resul
 /// well, and the memory stays.)
 ///
 /// Handles can be used from all threads. A forked child can neither allocate nor touch the memory, and dropping a
-/// collection there frees nothing.
+/// collection there frees nothing. (Collections other than [`PinnedBox`](super::PinnedBox) touch it to drop elements that
+/// have a `Drop`: forget those.)
 ///
 /// A thread-local capture on another thread is not disturbed. One in global mode can be: on an H200 with driver 580.159
 /// it was, by each call of an allocator that reaches the driver. [Prime](Self::prime) before such a capture begins.
@@ -95,9 +96,11 @@ impl NumaAllocator {
     /// [`MemPool::alloc`]. Some may be there then.
     pub fn prime(&self, bytes: usize) -> Result<()> {
         refuse_in_child()?;
-        let left = self.cap().saturating_sub(self.stats().taken_bytes);
+        // No machine has more than that, and what is rounded up from there does not overflow.
+        let most = self.cap().min(isize::MAX as usize);
+        let left = most.saturating_sub(self.stats().taken_bytes);
         if bytes > left {
-            let why = format!("{bytes} bytes are more than the cap leaves: {left} of {}", self.cap());
+            let why = format!("{bytes} bytes are more than the cap leaves: {left} of {most}");
             return Err(Error::refused(ErrorKind::OutOfMemory, "cudaMallocFromPoolAsync", why));
         }
         self.0.arena.source().prime(bytes)
