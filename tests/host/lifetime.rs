@@ -115,11 +115,12 @@ fn a_forked_child_touches_nothing() {
     with_each_kind(|_, pinned| {
         let small = PinnedBox::<[u8]>::zeroed(&pinned, 100)?;
         let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
+        let with_drops = PinnedBox::from_fn(&pinned, 3, |index| index.to_string())?;
         // SAFETY: the child calls nothing that a lock of another thread could stop, and leaves by `_exit`.
         match unsafe { libc::fork() } {
             0 => {
-                drop((small, large));
-                let untouched = pinned.stats().live_blocks == 2;
+                drop((small, large, with_drops));
+                let untouched = pinned.stats().live_blocks == 3;
                 let refused = PinnedBox::new(&pinned, 1).is_err() && pinned.trim().is_err() && pinned.prime(1).is_err();
                 drop(pinned);
                 // SAFETY: ends the child without running what belongs to the parent.
@@ -133,8 +134,9 @@ fn a_forked_child_touches_nothing() {
                 assert_eq!(status, 0, "the child's status");
             }
         }
-        assert_eq!(pinned.stats().live_blocks, 2);
-        drop((small, large));
+        assert_eq!(pinned.stats().live_blocks, 3);
+        assert_eq!(*with_drops, ["0", "1", "2"]);
+        drop((small, large, with_drops));
         assert_eq!(pinned.stats().live_blocks, 0);
         Ok(())
     });
