@@ -65,6 +65,7 @@ suite! {
         memory::a_cache_gives_back_its_own_blocks_first,
         memory::all_caches_of_the_pool_give_back_their_blocks_next,
         memory::a_cache_of_another_thread_gives_back_its_blocks_too,
+        memory::a_cache_whose_stream_is_being_captured_keeps_its_blocks,
         memory::what_is_out_stays_out,
         memory::other_failures_give_back_nothing,
         order::a_block_is_reused_behind_the_work_before,

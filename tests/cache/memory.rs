@@ -1,6 +1,6 @@
 //! What caches do when memory runs out.
 
-use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, Location, MemPool, Stream};
+use cuda_mempool::{sys, BlockCache, DeviceBuffer, ErrorKind, Location, MemPool, Stream};
 
 use crate::apart::{anywhere, simulated};
 use crate::sim::{self, must};
@@ -63,6 +63,27 @@ pub fn a_cache_of_another_thread_gives_back_its_blocks_too() -> Outcome {
             // The end of the scope does not wait for the thread's own cache to be gone.
             owner.join().unwrap();
         });
+    })
+}
+
+/// To free what it has would break the capture, and fail.
+pub fn a_cache_whose_stream_is_being_captured_keeps_its_blocks() -> Outcome {
+    anywhere(1, |_machine| {
+        let pool = small_pool();
+        let (stream, captured) = (must(Stream::new(sim::device(0))), must(Stream::new(sim::device(0))));
+        let (cache, other) = (BlockCache::new(&pool, &stream), BlockCache::new(&pool, &captured));
+        drop(must(other.alloc::<u8>(20 * MIB)));
+        let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
+        // SAFETY: the stream is alive.
+        let begun = unsafe { sys::cudaStreamBeginCapture(captured.as_raw(), mode) };
+        assert_eq!(begun, sys::cudaError_t::cudaSuccess);
+        assert_eq!(cache.alloc::<u8>(20 * MIB).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive and the out pointer valid; the graph is the test's.
+        let ended = unsafe { (sys::cudaStreamEndCapture(captured.as_raw(), &mut graph), sys::cudaGraphDestroy(graph)) };
+        assert_eq!(ended, (sys::cudaError_t::cudaSuccess, sys::cudaError_t::cudaSuccess));
+        assert_eq!(other.stats().cached_bytes, 20 * MIB);
+        drop(must(cache.alloc::<u8>(20 * MIB)));
     })
 }
 

@@ -194,8 +194,13 @@ impl Store {
     /// Has the stream wait for another one, if that can be had. In a capture it cannot: an event would stand for captured
     /// work, and not for what came before.
     fn waits_for(&self, other: &Stream) -> bool {
-        let captures = |stream: &Stream| stream.may_be_capturing() && stream.is_capturing().unwrap_or(true);
         !captures(other) && !captures(&self.stream) && order(other, &self.stream).is_ok()
+    }
+
+    /// Whether a capture is in the way of giving back what is cached. A stream that cannot be reached from this thread is
+    /// not used for that.
+    pub(super) fn is_captured(&self) -> bool {
+        !self.stream.is_elsewhere() && captures(&self.stream)
     }
 
     /// Gives the pool a block that was out, in the order of `stream`.
@@ -265,6 +270,10 @@ impl State {
         self.waste -= class.bytes() - bytes;
         self.shelf.put(class, block);
     }
+}
+
+fn captures(stream: &Stream) -> bool {
+    stream.may_be_capturing() && stream.is_capturing().unwrap_or(true)
 }
 
 /// Makes room and tries again, if memory is what lacks.
