@@ -67,6 +67,7 @@ suite! {
         memory::a_cache_of_another_thread_gives_back_its_blocks_too,
         memory::a_cache_whose_stream_is_being_captured_keeps_its_blocks,
         memory::what_is_out_stays_out,
+        memory::what_is_only_asked_for_is_no_waste,
         memory::other_failures_give_back_nothing,
         order::a_block_is_reused_behind_the_work_before,
         order::a_moved_block_is_not_reused_early,

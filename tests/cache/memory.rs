@@ -101,6 +101,30 @@ pub fn what_is_out_stays_out() -> Outcome {
     })
 }
 
+/// Many threads that ask for absurd amounts would otherwise add up to more than a number holds.
+pub fn what_is_only_asked_for_is_no_waste() -> Outcome {
+    anywhere(1, |_machine| {
+        let pool = small_pool();
+        let stream = must(Stream::new(sim::device(0)));
+        let cache = BlockCache::new(&pool, &stream);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        // The cache waits for its stream before it gives up.
+        must(stream.launch_host_fn(move || drop(wait.recv())));
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| cache.alloc::<u8>((1 << 60) + 1).map(drop));
+            while cache.stats().misses == 0 {
+                std::thread::yield_now();
+            }
+            let waste = cache.stats().waste;
+            go.send(()).unwrap();
+            assert_eq!(asking.join().unwrap().unwrap_err().kind(), ErrorKind::OutOfMemory);
+            assert_eq!((waste, cache.stats().waste), (0, 0));
+        });
+        let _out = must(cache.alloc::<u8>(1000));
+        assert_eq!(cache.stats().waste, 24);
+    })
+}
+
 pub fn other_failures_give_back_nothing() -> Outcome {
     simulated(1, |sim| {
         let pool = small_pool();

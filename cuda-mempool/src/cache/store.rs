@@ -93,9 +93,9 @@ impl Store {
         teardown::reachable("cudaMallocFromPoolAsync")?;
         let class = SizeClass::holding(bytes);
         let mut state = this.state.lock();
-        state.waste += class.bytes() - bytes;
         if let Some(block) = state.shelf.take(class) {
             state.hits += 1;
+            state.waste += class.bytes() - bytes;
             // SAFETY: it was on the shelf.
             return Ok(unsafe { Self::lease(this, block) });
         }
@@ -117,10 +117,11 @@ impl Store {
     #[inline(never)]
     fn ask_pool(this: &Arc<Self>, class: SizeClass, bytes: usize) -> Result<NonNull<c_void>> {
         let ask = || this.pool.alloc_bytes(&this.stream, class.bytes());
-        ask()
+        let base = ask()
             .or_else(|error| retry(error, || Self::flush(this), ask))
-            .or_else(|error| retry(error, || registry::flush(&this.pool), ask))
-            .inspect_err(|_| this.state.lock().waste -= class.bytes() - bytes)
+            .or_else(|error| retry(error, || registry::flush(&this.pool), ask))?;
+        this.state.lock().waste += class.bytes() - bytes;
+        Ok(base)
     }
 
     /// Takes back a block, as [`give_back`](Self::give_back), if that is quickly done: if all work on it is ordered on the
