@@ -29,13 +29,15 @@ pub struct LogAdaptor<R> {
 
 struct Trace {
     writer: Box<dyn Write + Send>,
+    /// What the writer has not taken yet. It may fail half-way, and the trace goes on with the other half.
+    unwritten: Vec<u8>,
     /// What comes before the next event.
     separator: &'static str,
     start: Instant,
     in_use: u64,
     /// Streams are what the viewer calls threads, by raw handle.
     streams: HashMap<usize, usize>,
-    /// The first failure to write, after which nothing more is written.
+    /// The first failure to write, after which nothing more is written until somebody was told.
     failure: Option<io::Error>,
 }
 
@@ -63,6 +65,7 @@ impl<R> LogAdaptor<R> {
     pub fn to_writer(upstream: R, writer: impl Write + Send + 'static) -> Self {
         let trace = Trace {
             writer: Box::new(writer),
+            unwritten: Vec::new(),
             separator: "[\n",
             start: Instant::now(),
             in_use: 0,
@@ -75,12 +78,13 @@ impl<R> LogAdaptor<R> {
     /// Passes on what the writer holds.
     ///
     /// # Errors
-    /// What flushing answers, or the first failure to write since the last call: what came after that is lost.
+    /// What flushing answers, or the first failure to write since the last call: what came after that is lost, and the trace
+    /// goes on with what comes next.
     pub fn flush(&self) -> io::Result<()> {
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         match trace.failure.take() {
             Some(failure) => Err(failure),
-            None => trace.writer.flush(),
+            None => trace.flush(),
         }
     }
 
@@ -90,23 +94,14 @@ impl<R> LogAdaptor<R> {
         &self.upstream
     }
 
-    fn log(&self, write: impl FnOnce(&mut Trace) -> io::Result<()>) {
-        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        if trace.failure.is_none() {
-            trace.failure = write(&mut trace).err();
-        }
+    fn log(&self, write: impl FnOnce(&mut Trace)) {
+        write(&mut self.trace.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Trace {
-    fn allocated(
-        &mut self,
-        pointer: NonNull<c_void>,
-        bytes: usize,
-        alignment: usize,
-        stream: &Stream,
-    ) -> io::Result<()> {
-        let track = self.track(stream)?;
+    fn allocated(&mut self, pointer: NonNull<c_void>, bytes: usize, alignment: usize, stream: &Stream) {
+        let track = self.track(stream);
         self.in_use += bytes as u64;
         self.event(&Event {
             name: "block",
@@ -115,75 +110,99 @@ impl Trace {
             members: format_args!(
                 r#""cat":"memory","id":"{pointer:p}","args":{{"bytes":{bytes},"alignment":{alignment}}}"#
             ),
-        })?;
-        self.bytes_in_use(track)
+        });
+        self.bytes_in_use(track);
     }
 
-    fn deallocated(&mut self, pointer: NonNull<c_void>, bytes: usize, stream: &Stream) -> io::Result<()> {
-        let track = self.track(stream)?;
+    fn deallocated(&mut self, pointer: NonNull<c_void>, bytes: usize, stream: &Stream) {
+        let track = self.track(stream);
         self.in_use = self.in_use.saturating_sub(bytes as u64);
         self.event(&Event {
             name: "block",
             phase: 'e',
             track,
             members: format_args!(r#""cat":"memory","id":"{pointer:p}""#),
-        })?;
-        self.bytes_in_use(track)
+        });
+        self.bytes_in_use(track);
     }
 
-    fn failed(&mut self, bytes: usize, error: &Error, stream: &Stream) -> io::Result<()> {
-        let track = self.track(stream)?;
+    fn failed(&mut self, bytes: usize, error: &Error, stream: &Stream) {
+        let track = self.track(stream);
         self.event(&Event {
             name: "failed allocation",
             phase: 'i',
             track,
             members: format_args!(r#""s":"t","args":{{"bytes":{bytes},"error":"{:?}"}}"#, error.kind()),
-        })
+        });
     }
 
-    fn bytes_in_use(&mut self, track: usize) -> io::Result<()> {
+    fn bytes_in_use(&mut self, track: usize) {
         let in_use = self.in_use;
         self.event(&Event {
             name: "in use",
             phase: 'C',
             track,
             members: format_args!(r#""args":{{"bytes":{in_use}}}"#),
-        })
+        });
     }
 
     /// The number of a stream, which gets its name when it is first seen.
-    fn track(&mut self, stream: &Stream) -> io::Result<usize> {
+    fn track(&mut self, stream: &Stream) -> usize {
         let raw = stream.raw() as usize;
         if let Some(&track) = self.streams.get(&raw) {
-            return Ok(track);
+            return track;
         }
         let track = self.streams.len() + 1;
+        if self.failure.is_some() {
+            // The name would be lost.
+            return track;
+        }
         self.streams.insert(raw, track);
         self.event(&Event {
             name: "thread_name",
             phase: 'M',
             track,
             members: format_args!(r#""args":{{"name":"stream {raw:#x}"}}"#),
-        })?;
-        Ok(track)
+        });
+        track
     }
 
-    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+    fn event(&mut self, event: &Event<'_>) {
+        if self.failure.is_some() {
+            return;
+        }
         let Event { name, phase, track, members } = event;
         let microseconds = self.start.elapsed().as_nanos() as f64 / 1e3;
         let process = std::process::id();
         let separator = std::mem::replace(&mut self.separator, ",\n");
-        write!(
-            self.writer,
+        let text = format_args!(
             r#"{separator}{{"name":"{name}","ph":"{phase}","ts":{microseconds:.3},"pid":{process},"tid":{track},{members}}}"#
-        )
+        );
+        self.failure = self.unwritten.write_fmt(text).and_then(|()| self.write_out()).err();
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        while !self.unwritten.is_empty() {
+            match self.writer.write(&self.unwritten) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(taken) => drop(self.unwritten.drain(..taken)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_out()?;
+        self.writer.flush()
     }
 
     /// Ends the list, which the format does not insist on.
     fn end(&mut self) -> io::Result<()> {
         let before = if self.separator == ",\n" { "" } else { self.separator };
-        write!(self.writer, "{before}\n]\n")?;
-        self.writer.flush()
+        write!(self.unwritten, "{before}\n]\n")?;
+        self.flush()
     }
 }
 
