@@ -109,7 +109,7 @@ pub fn what_is_only_asked_for_is_no_waste() -> Outcome {
         let cache = BlockCache::new(&pool, &stream);
         let (go, wait) = std::sync::mpsc::channel::<()>();
         // The cache waits for its stream before it gives up.
-        must(stream.launch_host_fn(move || drop(wait.recv())));
+        must(stream.launch_host_fn(move || wait.recv().unwrap()));
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| cache.alloc::<u8>((1 << 60) + 1).map(drop));
             while cache.stats().misses == 0 {
