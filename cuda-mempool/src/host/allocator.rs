@@ -139,8 +139,48 @@ impl NumaAllocator {
         }
     }
 
-    /// Why an allocation through a trait failed last, on any thread; the traits' own error does not say. Asking again
-    /// answers `None`.
+    /// Whether this is a forked child, which has inherited the handle but not the memory.
+    #[must_use]
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        teardown::forked()
+    }
+
+    /// Hands out a block of at least the layout's size, with its true length, as the traits do. Its contents are unspecified.
+    /// Zero bytes take no memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`], of the system or by the cap, [`ErrorKind::NotPermitted`] in a forked child, or what the
+    /// runtime answers.
+    pub fn try_allocate(&self, layout: Layout) -> Result<NonNull<[u8]>> {
+        self.allocate(layout)
+    }
+
+    /// Makes a block longer or shorter, or aligns it otherwise, in place where that can be. As much of its contents as fits
+    /// stays. On failure the old block is as it was.
+    ///
+    /// # Errors
+    /// As [`try_allocate`](Self::try_allocate).
+    ///
+    /// # Safety
+    /// The block must be one of this allocator's, by whatever way it was had, and fit the old layout. On success it is gone.
+    pub unsafe fn try_resize(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>> {
+        refuse_in_child()?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.arena.resize(block, old, new) }
+    }
+
+    /// Takes a block back. In a forked child it does nothing.
+    ///
+    /// # Safety
+    /// The block must be one of this allocator's, by whatever way it was had, and fit the layout, and not be used any more.
+    pub unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.deallocate(block, layout) };
+    }
+
+    /// Why an allocation through a trait failed last, on any thread; the traits' own error does not say, and
+    /// [`try_allocate`](Self::try_allocate) does. Asking again answers `None`.
     pub fn take_last_error(&self) -> Option<Error> {
         self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -204,17 +244,6 @@ impl NumaAllocator {
             // SAFETY: passed on to the caller.
             unsafe { self.0.arena.deallocate(block, layout) };
         }
-    }
-
-    /// A block of the new layout with as much of the old contents as fits, in place where that can be. On failure the
-    /// old block stays as it is.
-    ///
-    /// # Safety
-    /// The block is from this allocator and fits the old layout.
-    pub(super) unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>> {
-        refuse_in_child()?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.0.arena.resize(block, old, new) }
     }
 
     /// Remembers why a trait's method fails.

@@ -220,7 +220,7 @@ impl<'a, T> Filling<'a, T> {
 
     fn resize(&mut self, room: Layout) -> Result<()> {
         // SAFETY: the block has the layout `room` that is remembered.
-        self.start = unsafe { self.allocator.resize(self.start.cast(), self.room, room) }?.cast();
+        self.start = unsafe { self.allocator.try_resize(self.start.cast(), self.room, room) }?.cast();
         self.room = room;
         Ok(())
     }
