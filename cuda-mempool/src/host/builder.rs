@@ -74,7 +74,8 @@ impl NumaAllocatorBuilder {
     }
 
     /// How many bytes to take from the pool at a time: 32 MiB by default, 1 GiB at most, rounded up to 64 KiB. Blocks
-    /// longer than an eighth of this do not come from chunks.
+    /// longer than an eighth of this, and than 256 KiB, do not come from chunks; for those that do, a chunk may have to be
+    /// longer.
     pub fn chunk_size(mut self, bytes: usize) -> Self {
         self.chunk = bytes;
         self
