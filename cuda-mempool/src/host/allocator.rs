@@ -284,11 +284,14 @@ impl Drop for Inner {
         if cfg!(debug_assertions) && !teardown::forked() {
             let stats = self.arena.stats();
             if stats.live_blocks > 0 {
-                log::warn!(
-                    "{} blocks of {} bytes were never freed, and are lost with the last handle of their allocator",
-                    stats.live_blocks,
-                    stats.live_bytes
-                );
+                // The logger may be anybody's code.
+                let _ = teardown::contain(|| {
+                    log::warn!(
+                        "{} blocks of {} bytes were never freed, and are lost with the last handle of their allocator",
+                        stats.live_blocks,
+                        stats.live_bytes
+                    );
+                });
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::resource::{DeviceMemoryResource, ResourceId};
-use crate::{Device, Error, Result, Stream};
+use crate::{teardown, Device, Error, Result, Stream};
 
 /// Writes what goes through to another resource as a trace that timeline viewers open, such as Perfetto and
 /// `chrome://tracing`.
@@ -95,7 +95,11 @@ impl<R> LogAdaptor<R> {
     }
 
     fn log(&self, write: impl FnOnce(&mut Trace)) {
-        write(&mut self.trace.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        // The writer may be anybody's code.
+        if teardown::contain(|| write(&mut trace)).is_err() {
+            trace.failure = Some(io::Error::other("the writer panicked"));
+        }
     }
 }
 
@@ -208,10 +212,13 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        let failure = self.failure.take().or_else(|| self.end().err());
-        if let Some(failure) = failure {
-            ::log::warn!("the trace of a memory resource is not complete: {failure}");
-        }
+        // The writer may be anybody's code, and so may the logger.
+        let _ = teardown::contain(|| {
+            let failure = self.failure.take().or_else(|| self.end().err());
+            if let Some(failure) = failure {
+                ::log::warn!("the trace of a memory resource is not complete: {failure}");
+            }
+        });
     }
 }
 

@@ -308,3 +308,25 @@ fn a_log_that_cannot_be_written_fails_no_allocation() {
     assert!(resource.allocate(100, &Fake::stream()).is_ok());
     assert_eq!(resource.flush().unwrap_err().to_string(), "full");
 }
+
+#[test]
+fn a_writer_that_panics_fails_no_allocation_and_no_drop() {
+    struct Panics;
+    impl Write for Panics {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            panic!("on a write");
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            panic!("on a flush");
+        }
+    }
+    let resource = LogAdaptor::to_writer(Fake::with_capacity(1000), Panics);
+    let stream = Fake::stream();
+    let block = resource.allocate(100, &stream).unwrap();
+    // SAFETY: given back as it was handed out.
+    unsafe { resource.deallocate(block, 100, &stream) }.unwrap();
+    assert!(resource.upstream().state().live.is_empty());
+    assert!(resource.flush().unwrap_err().to_string().contains("panicked"));
+    drop(resource);
+}
