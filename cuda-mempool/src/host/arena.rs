@@ -261,11 +261,15 @@ impl<S: Source> Arena<S> {
         }
     }
 
-    fn give(&self, memory: NonNull<[u8]>) {
+    /// How many bytes that gave back. What is lost still counts as taken, and against the cap.
+    fn give(&self, memory: NonNull<[u8]>) -> usize {
         // SAFETY: it came from `take`, has left the books, and nobody has a part of it.
-        unsafe { self.source.give(memory) };
+        if !unsafe { self.source.give(memory) } {
+            return 0;
+        }
         self.taken.sub(memory.len());
         self.claimed.fetch_sub(memory.len(), Ordering::Relaxed);
+        memory.len()
     }
 
     /// Makes as much room as can be had. Where the source fails to let go, the request that needs the room fails anew.
@@ -276,10 +280,7 @@ impl<S: Source> Arena<S> {
 
     fn release_chunks(&self) -> usize {
         self.put_back(self.shards.drain());
-        let chunks = self.heap.remove_empty();
-        let bytes = chunks.iter().map(|memory| memory.len()).sum();
-        chunks.into_iter().for_each(|memory| self.give(memory));
-        bytes
+        self.heap.remove_empty().into_iter().map(|memory| self.give(memory)).sum()
     }
 
     #[cold]
