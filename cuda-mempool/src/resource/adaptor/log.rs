@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::mem::{self, ManuallyDrop};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +21,7 @@ use crate::{teardown, Device, Error, Result, Stream};
 /// Times are those of the calls on the host, in microseconds. The file is complete when this is dropped, and can be
 /// opened also when the program ended before.
 ///
-/// Writing that fails fails no allocation: [`flush`](Self::flush) tells of it.
+/// Writing that fails fails no allocation: [`flush`](Self::flush) tells of it. A forked child writes nothing.
 pub struct LogAdaptor<R> {
     upstream: R,
     id: ResourceId,
@@ -28,7 +29,8 @@ pub struct LogAdaptor<R> {
 }
 
 struct Trace {
-    writer: Box<dyn Write + Send>,
+    /// Not dropped in a forked child, where that would write what it holds, as its parent will.
+    writer: ManuallyDrop<Box<dyn Write + Send>>,
     /// What the writer has not taken yet. It may fail half-way, and the trace goes on with the other half.
     unwritten: Vec<u8>,
     /// What comes before the next event.
@@ -63,8 +65,9 @@ impl<R> LogAdaptor<R> {
     /// Writes what goes to `upstream` to a writer, which best has a buffer.
     #[must_use]
     pub fn to_writer(upstream: R, writer: impl Write + Send + 'static) -> Self {
+        teardown::watch_forks();
         let trace = Trace {
-            writer: Box::new(writer),
+            writer: ManuallyDrop::new(Box::new(writer)),
             unwritten: Vec::new(),
             separator: "[\n",
             start: Instant::now(),
@@ -81,6 +84,9 @@ impl<R> LogAdaptor<R> {
     /// What flushing answers, or the first failure to write since the last call: what came after that is lost, and the trace
     /// goes on with what comes next.
     pub fn flush(&self) -> io::Result<()> {
+        if teardown::forked() {
+            return Ok(());
+        }
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         match trace.failure.take() {
             Some(failure) => Err(failure),
@@ -95,6 +101,9 @@ impl<R> LogAdaptor<R> {
     }
 
     fn log(&self, write: impl FnOnce(&mut Trace)) {
+        if teardown::forked() {
+            return;
+        }
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         // The writer may be anybody's code.
         if teardown::contain(|| write(&mut trace)).is_err() {
@@ -178,7 +187,7 @@ impl Trace {
         let Event { name, phase, track, members } = event;
         let microseconds = self.start.elapsed().as_nanos() as f64 / 1e3;
         let process = std::process::id();
-        let separator = std::mem::replace(&mut self.separator, ",\n");
+        let separator = mem::replace(&mut self.separator, ",\n");
         let text = format_args!(
             r#"{separator}{{"name":"{name}","ph":"{phase}","ts":{microseconds:.3},"pid":{process},"tid":{track},{members}}}"#
         );
@@ -212,12 +221,19 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
+        if teardown::forked() {
+            return;
+        }
         // The writer may be anybody's code, and so may the logger.
         let _ = teardown::contain(|| {
             let failure = self.failure.take().or_else(|| self.end().err());
             if let Some(failure) = failure {
                 ::log::warn!("the trace of a memory resource is not complete: {failure}");
             }
+        });
+        let _ = teardown::contain(|| {
+            // SAFETY: it is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.writer) }
         });
     }
 }
