@@ -62,6 +62,7 @@ suite! {
         lifetimes::a_thread_that_ends_drops_its_caches,
         lifetimes::rmm_order_at_exit,
         lifetimes::a_forked_child_drops_what_it_inherited,
+        lifetimes::a_child_forked_while_others_use_a_cache_does_not_hang,
         memory::a_cache_gives_back_its_own_blocks_first,
         memory::all_caches_of_the_pool_give_back_their_blocks_next,
         memory::a_cache_of_another_thread_gives_back_its_blocks_too,
@@ -87,5 +88,5 @@ suite! {
         random::streams_that_pause_change_nothing,
         random::without_an_ordering_rule_they_race,
     ],
-    roles: [lifetimes::exit, lifetimes::fork],
+    roles: [lifetimes::exit, lifetimes::fork, lifetimes::fork_in_use],
 }

@@ -126,7 +126,7 @@ impl BlockCache {
         Store::set_cap(&self.store, bytes);
     }
 
-    /// What it has done, and what it holds.
+    /// What it has done, and what it holds. In a forked child, which has nothing of that, all is zero.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         self.store.stats()

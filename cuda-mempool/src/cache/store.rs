@@ -217,6 +217,10 @@ impl Store {
 
     /// Gives the pool blocks until at most `bytes_to_keep` are cached.
     pub(super) fn trim(this: &Arc<Self>, bytes_to_keep: usize) {
+        // In a forked child, locks that others held stay held.
+        if teardown::forked() {
+            return;
+        }
         let oldest = || this.state.lock().shelf.take_oldest_above(bytes_to_keep);
         while let Some(block) = oldest() {
             Self::release(this, block);
@@ -240,11 +244,19 @@ impl Store {
     }
 
     pub(super) fn set_cap(this: &Arc<Self>, bytes: usize) {
+        // As above.
+        if teardown::forked() {
+            return;
+        }
         this.state.lock().cap = bytes;
         Self::trim(this, bytes);
     }
 
     pub(super) fn stats(&self) -> CacheStats {
+        // As above.
+        if teardown::forked() {
+            return CacheStats::default();
+        }
         let state = self.state.lock();
         CacheStats {
             hits: state.hits,
