@@ -68,8 +68,9 @@ impl NumaAllocator {
     /// Bytes that it has from the system, in use or kept.
     ///
     /// # Errors
-    /// As [`MemPool::usage`].
+    /// As [`MemPool::usage`], and [`ErrorKind::NotPermitted`] in a forked child.
     pub fn reserved(&self) -> Result<usize> {
+        refuse_in_child()?;
         self.0.arena.source().reserved()
     }
 
@@ -117,16 +118,22 @@ impl NumaAllocator {
         self.0.arena.trim()
     }
 
-    /// What it holds and has handed out. Visits all threads' stocks, so not for every call.
+    /// What it holds and has handed out. Visits all threads' stocks, so not for every call. In a forked child, which has
+    /// nothing of that, all is zero.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        // In a forked child, locks that others held stay held.
+        if teardown::forked() {
+            return Stats::default();
+        }
         self.0.arena.stats()
     }
 
-    /// Whether an address is in memory that this allocator has taken from its pool, free or not.
+    /// Whether an address is in memory that this allocator has taken from its pool, free or not. In a forked child none is.
     #[must_use]
     pub fn contains<T: ?Sized>(&self, address: *const T) -> bool {
-        self.0.arena.contains(address.cast::<u8>() as usize)
+        // As above.
+        !teardown::forked() && self.0.arena.contains(address.cast::<u8>() as usize)
     }
 
     /// The NUMA node that an address is on. `None` when it is not [in](Self::contains) this allocator, or when the
@@ -180,8 +187,12 @@ impl NumaAllocator {
     }
 
     /// Why an allocation through a trait failed last, on any thread; the traits' own error does not say, and
-    /// [`try_allocate`](Self::try_allocate) does. Asking again answers `None`.
+    /// [`try_allocate`](Self::try_allocate) does. Asking again answers `None`, as it does in a forked child.
     pub fn take_last_error(&self) -> Option<Error> {
+        // As above.
+        if teardown::forked() {
+            return None;
+        }
         self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -250,6 +261,10 @@ impl NumaAllocator {
     #[cfg(any(feature = "nightly", feature = "allocator-api2"))]
     #[cold]
     pub(super) fn note(&self, error: Error) {
+        // As above.
+        if teardown::forked() {
+            return;
+        }
         let before = self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
         drop(before);
     }
