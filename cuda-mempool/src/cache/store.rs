@@ -72,7 +72,10 @@ impl Store {
     pub(super) fn open(pool: MemPool, stream: Stream, cap: usize) -> Arc<Self> {
         let state = State { cap, shelf: Shelf::new(), hits: 0, misses: 0, waste: 0 };
         let store = Arc::new(Self { pool, stream, state: SpinMutex::new(state) });
-        registry::add(&store);
+        // In a forked child, locks that others held stay held.
+        if !teardown::forked() {
+            registry::add(&store);
+        }
         store
     }
 
