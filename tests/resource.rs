@@ -44,6 +44,7 @@ suite! {
         construction::pinned_memory_of_the_host_is_a_resource,
         construction::pinned_memory_of_a_node_is_a_resource,
         trace::a_log_opens_in_viewers,
+        trace::a_forked_child_writes_nothing,
     ],
     roles: [],
 }

@@ -11,6 +11,9 @@
 #include <stdint.h>
 
 // An allocator of pinned memory on one NUMA node of the host. Its functions may be called from all threads at once.
+//
+// A forked child has neither the blocks nor new ones: there it may only free blocks and destroy allocators, which does
+// nothing.
 struct cuda_mempool_allocator;
 
 // Which allocator is wanted. All zero: one on the node nearest to device 0, to which that device has access.

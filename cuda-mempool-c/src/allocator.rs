@@ -10,6 +10,9 @@ use crate::failure::{run, Failure};
 use crate::{block, cuda_mempool_statistics};
 
 /// An allocator of pinned memory on one NUMA node of the host. Its functions may be called from all threads at once.
+///
+/// A forked child has neither the blocks nor new ones: there it may only free blocks and destroy allocators, which does
+/// nothing.
 #[allow(non_camel_case_types)]
 pub struct cuda_mempool_allocator(NumaAllocator);
 

@@ -6,8 +6,8 @@ use std::alloc::Layout;
 use std::mem::{align_of, size_of};
 use std::ptr::NonNull;
 
-use allocator_api2::alloc::Allocator;
 use cuda_mempool::host::NumaAllocator;
+use cuda_mempool::sys::cudaError_t;
 
 use crate::failure::Failure;
 
@@ -30,7 +30,7 @@ pub fn allocate(allocator: &NumaAllocator, align: usize, size: usize) -> Result<
         return Err(Failure::invalid(format!("an alignment of {align} is no power of two")));
     }
     let layout = layout(align.max(ALIGNMENT), size)?;
-    let whole = allocator.allocate(layout).map_err(|_| reason(allocator))?;
+    let whole = allocator.try_allocate(layout)?;
     // SAFETY: the memory is fresh, and long enough for the layout.
     Ok(unsafe { with_head(whole, layout.align()) })
 }
@@ -40,18 +40,18 @@ pub fn allocate(allocator: &NumaAllocator, align: usize, size: usize) -> Result<
 /// # Safety
 /// The block must be one of this allocator's.
 pub unsafe fn resize(allocator: &NumaAllocator, block: NonNull<u8>, size: usize) -> Result<NonNull<u8>, Failure> {
+    if allocator.is_inherited() {
+        // Nor is the head there.
+        return Err(Failure {
+            code: cudaError_t::cudaErrorNotPermitted,
+            text: "this is a forked child, which does not have the block".into(),
+        });
+    }
     // SAFETY: the caller's promise.
     let (base, old) = unsafe { whole(block) };
     let new = layout(old.align(), size)?;
-    // SAFETY: base and layout are those of the block, and the new layout is larger, or not.
-    let resized = unsafe {
-        if new.size() >= old.size() {
-            allocator.grow(base, old, new)
-        } else {
-            allocator.shrink(base, old, new)
-        }
-    };
-    let resized = resized.map_err(|_| reason(allocator))?;
+    // SAFETY: base and layout are those of the block.
+    let resized = unsafe { allocator.try_resize(base, old, new) }?;
     // SAFETY: the memory is long enough for the layout.
     Ok(unsafe { with_head(resized, new.align()) })
 }
@@ -59,10 +59,14 @@ pub unsafe fn resize(allocator: &NumaAllocator, block: NonNull<u8>, size: usize)
 /// # Safety
 /// The block must be one of this allocator's, and is gone after.
 pub unsafe fn free(allocator: &NumaAllocator, block: NonNull<u8>) {
+    if allocator.is_inherited() {
+        // The head is not there either.
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         let (base, layout) = whole(block);
-        allocator.deallocate(base, layout);
+        allocator.free(base, layout);
     }
 }
 
@@ -105,16 +109,5 @@ unsafe fn whole(block: NonNull<u8>) -> (NonNull<u8>, Layout) {
         let head = block.as_ptr().cast::<Head>().sub(1).read();
         let base = NonNull::new_unchecked(block.as_ptr().sub(head.align));
         (base, Layout::from_size_align_unchecked(head.size, head.align))
-    }
-}
-
-fn reason(allocator: &NumaAllocator) -> Failure {
-    match allocator.take_last_error() {
-        Some(error) => error.into(),
-        // Another thread has asked in between.
-        None => Failure {
-            code: cuda_mempool::sys::cudaError_t::cudaErrorMemoryAllocation,
-            text: "the allocator has no memory to give".into(),
-        },
     }
 }

@@ -58,7 +58,8 @@ pub(crate) use store::{Lease, Store};
 /// is out of memory the cache gives back all it has and tries again, and if that is not enough, so do all caches of the
 /// pool. What is cached counts as used in the pool's [`usage`](MemPool::usage).
 ///
-/// The cache does not know of captures: do not use it on a stream that is being captured into a graph.
+/// Do not use a cache whose stream is being captured into a graph. Other caches of the pool can be used meanwhile, and
+/// leave it what it has.
 pub struct BlockCache {
     store: Arc<Store>,
     id: ResourceId,
@@ -125,7 +126,7 @@ impl BlockCache {
         Store::set_cap(&self.store, bytes);
     }
 
-    /// What it has done, and what it holds.
+    /// What it has done, and what it holds. In a forked child, which has nothing of that, all is zero.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         self.store.stats()

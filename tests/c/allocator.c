@@ -2,9 +2,13 @@
 #include <cuda_mempool.h>
 
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                                                          \
     do {                                                                                                          \
@@ -180,6 +184,50 @@ static void threads(struct cuda_mempool_allocator *allocator) {
     }
 }
 
+/* Each thread is told why its own call failed. */
+static void *ask_for_too_much(void *number) {
+    char bytes[32];
+    size_t size = ((size_t)1 << 40) + ((size_t)number << 20);
+    snprintf(bytes, sizeof bytes, "%zu", size);
+    void *block = cuda_mempool_malloc(shared, 64);
+    CHECK(block);
+    for (int round = 0; round < 10 * ROUNDS; round++) {
+        CHECK(!cuda_mempool_malloc(shared, size - 16) && strstr(cuda_mempool_last_error(), bytes));
+        CHECK(!cuda_mempool_realloc(shared, block, size - 16) && strstr(cuda_mempool_last_error(), bytes));
+    }
+    cuda_mempool_free(shared, block);
+    return NULL;
+}
+
+static void reasons(int registered) {
+    pthread_t thread[THREADS];
+    shared = make((size_t)64 << 20, registered);
+    for (size_t i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, ask_for_too_much, (void *)i) == 0);
+    for (size_t i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    CHECK(cuda_mempool_destroy(shared) == 0);
+}
+
+/* A forked child does not have the memory, as here on any runtime, and may give back what it inherited all the same. */
+static void forked_child(int registered) {
+    struct cuda_mempool_allocator *allocator = make(0, registered);
+    unsigned char *block = cuda_mempool_malloc(allocator, (size_t)8 << 20);
+    CHECK(block);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    /* A driver's memory may have been kept from children already, and may not be told so again. */
+    (void)!madvise((void *)((uintptr_t)block & ~(page - 1)), page, MADV_DONTFORK);
+    pid_t child = fork();
+    if (child == 0) {
+        int failed = cuda_mempool_malloc(allocator, 1) || cuda_mempool_realloc(allocator, block, 100);
+        cuda_mempool_free(allocator, block);
+        cuda_mempool_destroy(allocator);
+        _exit(failed);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    cuda_mempool_free(allocator, block);
+    CHECK(cuda_mempool_destroy(allocator) == 0);
+}
+
 static void all(int registered) {
     struct cuda_mempool_allocator *allocator = make(0, registered);
     blocks(allocator);
@@ -187,6 +235,8 @@ static void all(int registered) {
     priming(allocator);
     threads(allocator);
     failures(registered);
+    reasons(registered);
+    forked_child(registered);
     CHECK(statistics(allocator).live_blocks == 0 && statistics(allocator).live_bytes == 0);
     CHECK(statistics(allocator).peak_taken_bytes > 0);
     CHECK(cuda_mempool_trim(allocator) == 0);

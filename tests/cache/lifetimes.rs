@@ -1,9 +1,10 @@
 //! The ends of caches, buffers, pools, streams, threads and processes, in every order.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
-use cuda_mempool::{sys, BlockCache, DeviceBuffer, Location, MemPool, Stream};
+use cuda_mempool::{sys, BlockCache, CacheStats, DeviceBuffer, Location, MemPool, Stream};
 
 use crate::apart::anywhere;
 use crate::cache;
@@ -223,5 +224,45 @@ pub fn fork() {
     assert_eq!(libc::WEXITSTATUS(status), 7);
     must(buffer.fill(2));
     assert_eq!(must(buffer.to_vec()), [2; 1000]);
+    println!("reached");
+}
+
+pub fn a_child_forked_while_others_use_a_cache_does_not_hang() -> Outcome {
+    run_child("lifetimes::fork_in_use")
+}
+
+pub fn fork_in_use() {
+    let (pool, stream, cache) = cache();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                drop(must(cache.alloc::<u8>(1000)));
+                drop(BlockCache::new(&pool, &stream));
+            }
+        });
+        for _ in 0..50 {
+            // SAFETY: the child asks the cache alone, and leaves, by a signal if it hangs.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe { libc::alarm(5) };
+                cache.trim(0);
+                cache.set_cap(100);
+                let refused = BlockCache::new(&pool, &stream).alloc::<u8>(1).is_err();
+                let nothing = cache.stats() == CacheStats::default();
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(i32::from(!(refused && nothing))) };
+            }
+            let mut status = -1;
+            // SAFETY: the child is this process's own, and the out pointer is valid.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            if status != 0 {
+                done.store(true, Ordering::Relaxed);
+            }
+            assert_eq!(status, 0);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
     println!("reached");
 }

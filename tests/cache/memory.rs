@@ -1,6 +1,6 @@
 //! What caches do when memory runs out.
 
-use cuda_mempool::{BlockCache, DeviceBuffer, ErrorKind, Location, MemPool, Stream};
+use cuda_mempool::{sys, BlockCache, DeviceBuffer, ErrorKind, Location, MemPool, Stream};
 
 use crate::apart::{anywhere, simulated};
 use crate::sim::{self, must};
@@ -66,6 +66,27 @@ pub fn a_cache_of_another_thread_gives_back_its_blocks_too() -> Outcome {
     })
 }
 
+/// To free what it has would break the capture, and fail.
+pub fn a_cache_whose_stream_is_being_captured_keeps_its_blocks() -> Outcome {
+    anywhere(1, |_machine| {
+        let pool = small_pool();
+        let (stream, captured) = (must(Stream::new(sim::device(0))), must(Stream::new(sim::device(0))));
+        let (cache, other) = (BlockCache::new(&pool, &stream), BlockCache::new(&pool, &captured));
+        drop(must(other.alloc::<u8>(20 * MIB)));
+        let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
+        // SAFETY: the stream is alive.
+        let begun = unsafe { sys::cudaStreamBeginCapture(captured.as_raw(), mode) };
+        assert_eq!(begun, sys::cudaError_t::cudaSuccess);
+        assert_eq!(cache.alloc::<u8>(20 * MIB).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive and the out pointer valid; the graph is the test's.
+        let ended = unsafe { (sys::cudaStreamEndCapture(captured.as_raw(), &mut graph), sys::cudaGraphDestroy(graph)) };
+        assert_eq!(ended, (sys::cudaError_t::cudaSuccess, sys::cudaError_t::cudaSuccess));
+        assert_eq!(other.stats().cached_bytes, 20 * MIB);
+        drop(must(cache.alloc::<u8>(20 * MIB)));
+    })
+}
+
 pub fn what_is_out_stays_out() -> Outcome {
     anywhere(1, |_machine| {
         let pool = small_pool();
@@ -77,6 +98,30 @@ pub fn what_is_out_stays_out() -> Outcome {
         assert!(must(held.to_vec()).iter().all(|&byte| byte == 5));
         drop(held);
         assert!(cache.alloc::<u8>(20 * MIB).is_ok());
+    })
+}
+
+/// Many threads that ask for absurd amounts would otherwise add up to more than a number holds.
+pub fn what_is_only_asked_for_is_no_waste() -> Outcome {
+    anywhere(1, |_machine| {
+        let pool = small_pool();
+        let stream = must(Stream::new(sim::device(0)));
+        let cache = BlockCache::new(&pool, &stream);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        // The cache waits for its stream before it gives up.
+        must(stream.launch_host_fn(move || wait.recv().unwrap()));
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| cache.alloc::<u8>((1 << 60) + 1).map(drop));
+            while cache.stats().misses == 0 {
+                std::thread::yield_now();
+            }
+            let waste = cache.stats().waste;
+            go.send(()).unwrap();
+            assert_eq!(asking.join().unwrap().unwrap_err().kind(), ErrorKind::OutOfMemory);
+            assert_eq!((waste, cache.stats().waste), (0, 0));
+        });
+        let _out = must(cache.alloc::<u8>(1000));
+        assert_eq!(cache.stats().waste, 24);
     })
 }
 

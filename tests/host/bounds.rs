@@ -70,6 +70,35 @@ fn priming_stays_below_the_cap() {
 }
 
 #[test]
+fn more_than_any_machine_has_is_not_primed() {
+    with_each_kind(|_, pinned| {
+        for bytes in [usize::MAX, isize::MAX as usize + 1, isize::MAX as usize] {
+            let kind = on_one_cpu(|| pinned.prime(bytes)).unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::OutOfMemory | ErrorKind::SizeOverflow), "{kind:?}");
+        }
+        assert_eq!(pinned.reserved()?, 0);
+        Ok(())
+    });
+}
+
+/// Where there is one, one thread gets all.
+fn on_one_cpu<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let alone = || {
+        // SAFETY: the sets are as large as is said, and all zero is a set.
+        unsafe {
+            let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(0, std::mem::size_of_val(&cpus), &mut cpus);
+            let first = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &cpus)).expect("this one");
+            libc::CPU_ZERO(&mut cpus);
+            libc::CPU_SET(first, &mut cpus);
+            libc::sched_setaffinity(0, std::mem::size_of_val(&cpus), &cpus);
+        }
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(alone).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[test]
 fn free_registered_memory_joins_and_is_cut_again() {
     alone(|device| {
         let pinned = registered(device)?;

@@ -95,6 +95,23 @@ fn a_panic_half_way_leaks_nothing() {
 }
 
 #[test]
+fn a_panic_while_failing_leaks_nothing() {
+    struct Bomb(bool);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(!self.0, "in its drop");
+        }
+    }
+    alone(|device| {
+        let capped = NumaAllocator::builder().near(device).cap(1 << 20).build()?;
+        let endless = (0..).map(|index| (Bomb(index == 0), [0_u8; 50_000]));
+        assert!(catch_unwind(AssertUnwindSafe(|| PinnedBox::from_iter(&capped, endless.filter(|_| true)))).is_err());
+        assert_eq!(capped.stats().live_blocks, 0);
+        Ok(())
+    });
+}
+
+#[test]
 fn parts_make_a_box_again() {
     alone(|device| {
         let (pointer, handle) = PinnedBox::from_slice(&pinned(device)?, &[1_u32, 2, 3])?.into_raw_parts();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocator_api2::vec::Vec as PinnedVec;
 use cuda_mempool::host::{NumaAllocator, NumaAllocatorBuilder, PinnedBox};
-use cuda_mempool::{on_drop_error, Device, Location, Result};
+use cuda_mempool::{on_drop_error, Device, ErrorKind, Location, Result};
 use cudart_sim_control::Control;
 
 use crate::on_simulator;
@@ -123,6 +123,27 @@ fn many_calls_may_fail() {
                 told_in_all += told;
             }
             assert!(told_in_all > 0, "some release has failed");
+        });
+        Ok(())
+    });
+}
+
+#[test]
+fn what_could_not_be_freed_counts_against_the_cap() {
+    on_simulator(|sim, device| {
+        counting(|| {
+            TOLD.store(0, Ordering::SeqCst);
+            let pinned = NumaAllocator::builder().near(device).cap(64 << 20).build().expect("an allocator");
+            let large = || PinnedBox::<[u8]>::zeroed(&pinned, 40 << 20);
+            let first = large();
+            sim.add_faults("cudaFreeAsync#1=999").expect("a rule");
+            drop(first);
+            assert_eq!((TOLD.load(Ordering::SeqCst), pinned.stats().taken_bytes), (1, 40 << 20));
+            assert_eq!(large().unwrap_err().kind(), ErrorKind::OutOfMemory);
+            drop(PinnedBox::new(&pinned, 1).expect("a block of what the cap leaves"));
+            sim.add_faults("cudaFreeAsync#1=999").expect("a rule");
+            assert_eq!(pinned.trim().expect("all that can be"), 0, "the chunk is lost too");
+            assert!(pinned.stats().taken_bytes > 40 << 20 && pinned.stats().peak_taken_bytes <= 64 << 20);
         });
         Ok(())
     });

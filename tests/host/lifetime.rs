@@ -1,12 +1,13 @@
 //! The end of allocators, forked children, and captures that go on elsewhere.
 
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Mutex};
 use std::thread;
 
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as PinnedVec;
-use cuda_mempool::host::{NumaAllocator, PinnedBox};
+use cuda_mempool::host::{NumaAllocator, PinnedBox, Stats};
 use cuda_mempool::{sys, Result, Stream};
 
 use crate::{alone, on_simulator, pinned, registered, with_each_kind};
@@ -87,6 +88,7 @@ impl log::Log for Warnings {
 
     fn log(&self, record: &log::Record) {
         self.0.lock().unwrap().push(record.args().to_string());
+        panic!("no drop notices");
     }
 
     fn flush(&self) {}
@@ -115,15 +117,16 @@ fn a_forked_child_touches_nothing() {
     with_each_kind(|_, pinned| {
         let small = PinnedBox::<[u8]>::zeroed(&pinned, 100)?;
         let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
+        let with_drops = PinnedBox::from_fn(&pinned, 3, |index| index.to_string())?;
         // SAFETY: the child calls nothing that a lock of another thread could stop, and leaves by `_exit`.
         match unsafe { libc::fork() } {
             0 => {
-                drop((small, large));
-                let untouched = pinned.stats().live_blocks == 2;
+                drop((small, large, with_drops));
+                let nothing = pinned.stats() == Stats::default();
                 let refused = PinnedBox::new(&pinned, 1).is_err() && pinned.trim().is_err() && pinned.prime(1).is_err();
                 drop(pinned);
                 // SAFETY: ends the child without running what belongs to the parent.
-                unsafe { libc::_exit(i32::from(!(untouched && refused))) }
+                unsafe { libc::_exit(i32::from(!(nothing && refused))) }
             }
             child => {
                 assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
@@ -133,9 +136,49 @@ fn a_forked_child_touches_nothing() {
                 assert_eq!(status, 0, "the child's status");
             }
         }
-        assert_eq!(pinned.stats().live_blocks, 2);
-        drop((small, large));
+        assert_eq!(pinned.stats().live_blocks, 3);
+        assert_eq!(*with_drops, ["0", "1", "2"]);
+        drop((small, large, with_drops));
         assert_eq!(pinned.stats().live_blocks, 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_child_forked_while_others_allocate_does_not_hang() {
+    with_each_kind(|_, pinned| {
+        let done = AtomicBool::new(false);
+        let allocate = || {
+            while !done.load(Ordering::Relaxed) {
+                drop(PinnedBox::<[u8]>::zeroed(&pinned, 100));
+                drop(PinnedBox::<[u8]>::zeroed(&pinned, 5 << 20));
+                assert!(pinned.allocate(std::alloc::Layout::new::<[u8; 1 << 50]>()).is_err());
+            }
+        };
+        let inherited = PinnedBox::new(&pinned, 1)?;
+        std::thread::scope(|scope| {
+            scope.spawn(allocate);
+            let mut statuses = (0..50).map(|_| {
+                // SAFETY: the child asks the allocator alone, and leaves, by a signal if it hangs.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: as above.
+                    unsafe { libc::alarm(5) };
+                    let nothing = pinned.stats() == Stats::default() && !pinned.contains(&*inherited);
+                    let refused = pinned.allocate(std::alloc::Layout::new::<u8>()).is_err();
+                    let untold = pinned.take_last_error().is_none();
+                    // SAFETY: ends the child without running what belongs to the parent.
+                    unsafe { libc::_exit(i32::from(!(nothing && refused && untold))) };
+                }
+                let mut status = -1;
+                // SAFETY: the child is this process's, and the out pointer is valid.
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                status
+            });
+            let bad = statuses.find(|&status| status != 0);
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(bad, None, "a child's status");
+        });
         Ok(())
     });
 }

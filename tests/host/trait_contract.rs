@@ -177,3 +177,25 @@ fn a_clone_frees_what_its_original_allocated() {
         Ok(())
     });
 }
+
+#[test]
+fn blocks_without_the_trait_tell_the_reason() {
+    alone(|device| {
+        let pinned = pinned(device)?;
+        let (short, long, absurd) = (layout(100, 8), layout(10_000, 64), layout(1 << 50, 8));
+        let block = pinned.try_allocate(short)?;
+        fill(block, 7);
+        // SAFETY: the block is this allocator's, with this layout.
+        let refused = unsafe { pinned.try_resize(block.cast(), short, absurd) }.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+        assert!(pinned.take_last_error().is_none());
+        // SAFETY: as above: a failure leaves it as it was.
+        let block = unsafe { pinned.try_resize(block.cast(), short, long) }?;
+        assert!(block.len() >= 10_000 && bytes(&block)[..100].iter().all(|&byte| byte == 7));
+        // SAFETY: as above.
+        unsafe { pinned.free(block.cast(), long) };
+        assert_eq!(pinned.stats().live_blocks, 0);
+        assert!(!pinned.is_inherited());
+        Ok(())
+    });
+}

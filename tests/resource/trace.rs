@@ -43,6 +43,35 @@ pub fn a_log_opens_in_viewers() -> Outcome {
     })
 }
 
+pub fn a_forked_child_writes_nothing() -> Outcome {
+    anywhere(1, |_machine| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace.json");
+        let pool = must(CudaAsyncMemoryResource::new(Some(0), None, None));
+        let resource = Arc::new(LogAdaptor::to_file(pool, &path).expect("a file"));
+        let stream = must(Stream::new(sim::device(0)));
+        let kept = must(DeviceBuffer::<u8>::from_resource(resource.clone(), &stream, 100));
+        // SAFETY: the child calls nothing that a lock of another thread could stop, and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = (0..1000).all(|_| DeviceBuffer::<u8>::from_resource(resource.clone(), &stream, 1).is_err());
+            let flushed = resource.flush().is_ok();
+            drop(kept);
+            drop(resource);
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(i32::from(!(refused && flushed))) };
+        }
+        let mut status = -1;
+        // SAFETY: the child is this process's own, and the out pointer is valid.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0);
+        drop(kept);
+        drop(resource);
+        let trace = Trace::read(&std::fs::read(&path).expect("the file"));
+        assert_eq!((trace.blocks, trace.failures), (1, 0));
+    })
+}
+
 /// What a trace says, once it is seen to be one.
 #[derive(Default)]
 struct Trace {

@@ -72,7 +72,10 @@ impl Store {
     pub(super) fn open(pool: MemPool, stream: Stream, cap: usize) -> Arc<Self> {
         let state = State { cap, shelf: Shelf::new(), hits: 0, misses: 0, waste: 0 };
         let store = Arc::new(Self { pool, stream, state: SpinMutex::new(state) });
-        registry::add(&store);
+        // In a forked child, locks that others held stay held.
+        if !teardown::forked() {
+            registry::add(&store);
+        }
         store
     }
 
@@ -93,9 +96,9 @@ impl Store {
         teardown::reachable("cudaMallocFromPoolAsync")?;
         let class = SizeClass::holding(bytes);
         let mut state = this.state.lock();
-        state.waste += class.bytes() - bytes;
         if let Some(block) = state.shelf.take(class) {
             state.hits += 1;
+            state.waste += class.bytes() - bytes;
             // SAFETY: it was on the shelf.
             return Ok(unsafe { Self::lease(this, block) });
         }
@@ -117,10 +120,11 @@ impl Store {
     #[inline(never)]
     fn ask_pool(this: &Arc<Self>, class: SizeClass, bytes: usize) -> Result<NonNull<c_void>> {
         let ask = || this.pool.alloc_bytes(&this.stream, class.bytes());
-        ask()
+        let base = ask()
             .or_else(|error| retry(error, || Self::flush(this), ask))
-            .or_else(|error| retry(error, || registry::flush(&this.pool), ask))
-            .inspect_err(|_| this.state.lock().waste -= class.bytes() - bytes)
+            .or_else(|error| retry(error, || registry::flush(&this.pool), ask))?;
+        this.state.lock().waste += class.bytes() - bytes;
+        Ok(base)
     }
 
     /// Takes back a block, as [`give_back`](Self::give_back), if that is quickly done: if all work on it is ordered on the
@@ -194,8 +198,13 @@ impl Store {
     /// Has the stream wait for another one, if that can be had. In a capture it cannot: an event would stand for captured
     /// work, and not for what came before.
     fn waits_for(&self, other: &Stream) -> bool {
-        let captures = |stream: &Stream| stream.may_be_capturing() && stream.is_capturing().unwrap_or(true);
         !captures(other) && !captures(&self.stream) && order(other, &self.stream).is_ok()
+    }
+
+    /// Whether a capture is in the way of giving back what is cached. A stream that cannot be reached from this thread is
+    /// not used for that.
+    pub(super) fn is_captured(&self) -> bool {
+        !self.stream.is_elsewhere() && captures(&self.stream)
     }
 
     /// Gives the pool a block that was out, in the order of `stream`.
@@ -211,6 +220,10 @@ impl Store {
 
     /// Gives the pool blocks until at most `bytes_to_keep` are cached.
     pub(super) fn trim(this: &Arc<Self>, bytes_to_keep: usize) {
+        // In a forked child, locks that others held stay held.
+        if teardown::forked() {
+            return;
+        }
         let oldest = || this.state.lock().shelf.take_oldest_above(bytes_to_keep);
         while let Some(block) = oldest() {
             Self::release(this, block);
@@ -234,11 +247,19 @@ impl Store {
     }
 
     pub(super) fn set_cap(this: &Arc<Self>, bytes: usize) {
+        // As above.
+        if teardown::forked() {
+            return;
+        }
         this.state.lock().cap = bytes;
         Self::trim(this, bytes);
     }
 
     pub(super) fn stats(&self) -> CacheStats {
+        // As above.
+        if teardown::forked() {
+            return CacheStats::default();
+        }
         let state = self.state.lock();
         CacheStats {
             hits: state.hits,
@@ -265,6 +286,10 @@ impl State {
         self.waste -= class.bytes() - bytes;
         self.shelf.put(class, block);
     }
+}
+
+fn captures(stream: &Stream) -> bool {
+    stream.may_be_capturing() && stream.is_capturing().unwrap_or(true)
 }
 
 /// Makes room and tries again, if memory is what lacks.

@@ -18,7 +18,8 @@ use crate::{teardown, Access, Device, Error, ErrorKind, Location, MemPool, Resul
 /// well, and the memory stays.)
 ///
 /// Handles can be used from all threads. A forked child can neither allocate nor touch the memory, and dropping a
-/// collection there frees nothing.
+/// collection there frees nothing. (Collections other than [`PinnedBox`](super::PinnedBox) touch it to drop elements that
+/// have a `Drop`: forget those.)
 ///
 /// A thread-local capture on another thread is not disturbed. One in global mode can be: on an H200 with driver 580.159
 /// it was, by each call of an allocator that reaches the driver. [Prime](Self::prime) before such a capture begins.
@@ -67,8 +68,9 @@ impl NumaAllocator {
     /// Bytes that it has from the system, in use or kept.
     ///
     /// # Errors
-    /// As [`MemPool::usage`].
+    /// As [`MemPool::usage`], and [`ErrorKind::NotPermitted`] in a forked child.
     pub fn reserved(&self) -> Result<usize> {
+        refuse_in_child()?;
         self.0.arena.source().reserved()
     }
 
@@ -95,9 +97,11 @@ impl NumaAllocator {
     /// [`MemPool::alloc`]. Some may be there then.
     pub fn prime(&self, bytes: usize) -> Result<()> {
         refuse_in_child()?;
-        let left = self.cap().saturating_sub(self.stats().taken_bytes);
+        // No machine has more than that, and what is rounded up from there does not overflow.
+        let most = self.cap().min(isize::MAX as usize);
+        let left = most.saturating_sub(self.stats().taken_bytes);
         if bytes > left {
-            let why = format!("{bytes} bytes are more than the cap leaves: {left} of {}", self.cap());
+            let why = format!("{bytes} bytes are more than the cap leaves: {left} of {most}");
             return Err(Error::refused(ErrorKind::OutOfMemory, "cudaMallocFromPoolAsync", why));
         }
         self.0.arena.source().prime(bytes)
@@ -114,16 +118,22 @@ impl NumaAllocator {
         self.0.arena.trim()
     }
 
-    /// What it holds and has handed out. Visits all threads' stocks, so not for every call.
+    /// What it holds and has handed out. Visits all threads' stocks, so not for every call. In a forked child, which has
+    /// nothing of that, all is zero.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        // In a forked child, locks that others held stay held.
+        if teardown::forked() {
+            return Stats::default();
+        }
         self.0.arena.stats()
     }
 
-    /// Whether an address is in memory that this allocator has taken from its pool, free or not.
+    /// Whether an address is in memory that this allocator has taken from its pool, free or not. In a forked child none is.
     #[must_use]
     pub fn contains<T: ?Sized>(&self, address: *const T) -> bool {
-        self.0.arena.contains(address.cast::<u8>() as usize)
+        // As above.
+        !teardown::forked() && self.0.arena.contains(address.cast::<u8>() as usize)
     }
 
     /// The NUMA node that an address is on. `None` when it is not [in](Self::contains) this allocator, or when the
@@ -136,9 +146,53 @@ impl NumaAllocator {
         }
     }
 
-    /// Why an allocation through a trait failed last, on any thread; the traits' own error does not say. Asking again
-    /// answers `None`.
+    /// Whether this is a forked child, which has inherited the handle but not the memory.
+    #[must_use]
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        teardown::forked()
+    }
+
+    /// Hands out a block of at least the layout's size, with its true length, as the traits do. Its contents are unspecified.
+    /// Zero bytes take no memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`], of the system or by the cap, [`ErrorKind::NotPermitted`] in a forked child, or what the
+    /// runtime answers.
+    pub fn try_allocate(&self, layout: Layout) -> Result<NonNull<[u8]>> {
+        self.allocate(layout)
+    }
+
+    /// Makes a block longer or shorter, or aligns it otherwise, in place where that can be. As much of its contents as fits
+    /// stays. On failure the old block is as it was.
+    ///
+    /// # Errors
+    /// As [`try_allocate`](Self::try_allocate).
+    ///
+    /// # Safety
+    /// The block must be one of this allocator's, by whatever way it was had, and fit the old layout. On success it is gone.
+    pub unsafe fn try_resize(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>> {
+        refuse_in_child()?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.arena.resize(block, old, new) }
+    }
+
+    /// Takes a block back. In a forked child it does nothing.
+    ///
+    /// # Safety
+    /// The block must be one of this allocator's, by whatever way it was had, and fit the layout, and not be used any more.
+    pub unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.deallocate(block, layout) };
+    }
+
+    /// Why an allocation through a trait failed last, on any thread; the traits' own error does not say, and
+    /// [`try_allocate`](Self::try_allocate) does. Asking again answers `None`, as it does in a forked child.
     pub fn take_last_error(&self) -> Option<Error> {
+        // As above.
+        if teardown::forked() {
+            return None;
+        }
         self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -203,21 +257,14 @@ impl NumaAllocator {
         }
     }
 
-    /// A block of the new layout with as much of the old contents as fits, in place where that can be. On failure the
-    /// old block stays as it is.
-    ///
-    /// # Safety
-    /// The block is from this allocator and fits the old layout.
-    pub(super) unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>> {
-        refuse_in_child()?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.0.arena.resize(block, old, new) }
-    }
-
     /// Remembers why a trait's method fails.
     #[cfg(any(feature = "nightly", feature = "allocator-api2"))]
     #[cold]
     pub(super) fn note(&self, error: Error) {
+        // As above.
+        if teardown::forked() {
+            return;
+        }
         let before = self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
         drop(before);
     }
@@ -252,11 +299,14 @@ impl Drop for Inner {
         if cfg!(debug_assertions) && !teardown::forked() {
             let stats = self.arena.stats();
             if stats.live_blocks > 0 {
-                log::warn!(
-                    "{} blocks of {} bytes were never freed, and are lost with the last handle of their allocator",
-                    stats.live_blocks,
-                    stats.live_bytes
-                );
+                // The logger may be anybody's code.
+                let _ = teardown::contain(|| {
+                    log::warn!(
+                        "{} blocks of {} bytes were never freed, and are lost with the last handle of their allocator",
+                        stats.live_blocks,
+                        stats.live_bytes
+                    );
+                });
             }
         }
     }

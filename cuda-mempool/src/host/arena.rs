@@ -2,6 +2,7 @@
 
 use std::alloc::Layout;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::chunk::Chunk;
@@ -38,6 +39,8 @@ pub(super) struct Arena<S: Source> {
     shards: Shards,
     heap: Heap,
     large: LargeBlocks,
+    /// What counts against the cap: what is taken, and what the source is being asked for.
+    claimed: AtomicUsize,
     taken: Peak,
     /// Held while a chunk is made, so that threads that need one share it.
     growing: Mutex<()>,
@@ -51,6 +54,7 @@ impl<S: Source> Arena<S> {
             shards: Shards::new(),
             heap: Heap::default(),
             large: LargeBlocks::default(),
+            claimed: AtomicUsize::new(0),
             taken: Peak::default(),
             growing: Mutex::default(),
         }
@@ -217,7 +221,7 @@ impl<S: Source> Arena<S> {
         // What one block takes with its header, its alignment, and the search in steps of a sixteenth.
         let enough = round_up((layout.size() + layout.align()) / 8 * 9 + 8 * class::GRANULE, LARGE_STEP);
         // Where the cap leaves less than a chunk, what it leaves.
-        let left = self.limits.cap.saturating_sub(self.taken.now()) & !(LARGE_STEP - 1);
+        let left = self.limits.cap.saturating_sub(self.claimed.load(Ordering::Relaxed)) & !(LARGE_STEP - 1);
         let memory = self.take(self.limits.chunk.min(left).max(enough))?;
         // SAFETY: the source's memory is valid, and the chunk's from now on.
         let chunk = unsafe { Chunk::new(memory) };
@@ -240,23 +244,32 @@ impl<S: Source> Arena<S> {
     /// Memory from the source, within the cap.
     fn take(&self, len: usize) -> Result<NonNull<[u8]>> {
         let cap = self.limits.cap;
-        self.taken.add_within(len, cap).map_err(|taken| {
+        let within = |claimed: usize| claimed.checked_add(len).filter(|&sum| sum <= cap);
+        self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|taken| {
             let why = format!("{len} bytes more would exceed the cap: {taken} of {cap} are taken");
             Error::refused(ErrorKind::OutOfMemory, "cudaMallocFromPoolAsync", why)
         })?;
         match self.source.take(len) {
-            Ok(memory) => Ok(NonNull::slice_from_raw_parts(memory, len)),
+            Ok(memory) => {
+                self.taken.add(len);
+                Ok(NonNull::slice_from_raw_parts(memory, len))
+            }
             Err(error) => {
-                self.taken.sub(len);
+                self.claimed.fetch_sub(len, Ordering::Relaxed);
                 Err(error)
             }
         }
     }
 
-    fn give(&self, memory: NonNull<[u8]>) {
+    /// How many bytes that gave back. What is lost still counts as taken, and against the cap.
+    fn give(&self, memory: NonNull<[u8]>) -> usize {
         // SAFETY: it came from `take`, has left the books, and nobody has a part of it.
-        unsafe { self.source.give(memory) };
+        if !unsafe { self.source.give(memory) } {
+            return 0;
+        }
         self.taken.sub(memory.len());
+        self.claimed.fetch_sub(memory.len(), Ordering::Relaxed);
+        memory.len()
     }
 
     /// Makes as much room as can be had. Where the source fails to let go, the request that needs the room fails anew.
@@ -267,10 +280,7 @@ impl<S: Source> Arena<S> {
 
     fn release_chunks(&self) -> usize {
         self.put_back(self.shards.drain());
-        let chunks = self.heap.remove_empty();
-        let bytes = chunks.iter().map(|memory| memory.len()).sum();
-        chunks.into_iter().for_each(|memory| self.give(memory));
-        bytes
+        self.heap.remove_empty().into_iter().map(|memory| self.give(memory)).sum()
     }
 
     #[cold]

@@ -70,7 +70,7 @@ unsafe impl Source for Backing {
         }
     }
 
-    unsafe fn give(&self, block: NonNull<[u8]>) {
+    unsafe fn give(&self, block: NonNull<[u8]>) -> bool {
         // SAFETY: passed on to the caller.
         unsafe {
             match self {

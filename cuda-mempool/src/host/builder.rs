@@ -74,7 +74,8 @@ impl NumaAllocatorBuilder {
     }
 
     /// How many bytes to take from the pool at a time: 32 MiB by default, 1 GiB at most, rounded up to 64 KiB. Blocks
-    /// longer than an eighth of this do not come from chunks.
+    /// longer than an eighth of this, and than 256 KiB, do not come from chunks; for those that do, a chunk may have to be
+    /// longer.
     pub fn chunk_size(mut self, bytes: usize) -> Self {
         self.chunk = bytes;
         self
@@ -83,6 +84,9 @@ impl NumaAllocatorBuilder {
     /// How many bytes to take from the pool at most, for chunks and large blocks together. By default as many as there
     /// are. The pool's own reserve is not counted: it may be up to 32 MiB higher, and as much as was
     /// [primed](NumaAllocator::prime).
+    ///
+    /// Leave room for a chunk. A collection that shrinks out of a large block moves to a small one, and where the cap leaves
+    /// none, `shrink_to_fit` ends the process, as those methods of collections do that cannot fail.
     pub fn cap(mut self, bytes: usize) -> Self {
         self.cap = bytes;
         self

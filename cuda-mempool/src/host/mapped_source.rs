@@ -100,11 +100,12 @@ unsafe impl Source for MappedSource {
         found.map_or_else(|| self.map(len, len), Ok)
     }
 
-    unsafe fn give(&self, block: NonNull<[u8]>) {
+    unsafe fn give(&self, block: NonNull<[u8]>) -> bool {
         let address = block.cast::<u8>().as_ptr() as usize;
         let mut regions = self.lock();
         let (start, region) = regions.range_mut(..=address).next_back().expect("a block of this source");
         region.free.give(address - start, block.len());
+        true
     }
 
     fn trim(&self) -> Result<()> {

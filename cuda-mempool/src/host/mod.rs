@@ -33,8 +33,8 @@
 //!
 //! The memory comes from a pool of its own, by the chunk. Each thread keeps a stock of free blocks by size class, so most
 //! calls touch nothing that other threads use; any thread may free what another made. Stocks are filled from the chunks
-//! and emptied into them by the batch. What is larger than an eighth of a chunk comes straight from the pool, which keeps
-//! what it has: getting memory from the system is slow, and [`NumaAllocator::prime`] does it ahead of time.
+//! and emptied into them by the batch. What is larger than an eighth of a chunk, and than 256 KiB, comes straight from the
+//! pool, which keeps what it has: getting memory from the system is slow, and [`NumaAllocator::prime`] does it ahead of time.
 //!
 //! # Registered memory
 //!

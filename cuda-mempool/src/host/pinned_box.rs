@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use bytemuck::Zeroable;
 
 use super::NumaAllocator;
-use crate::{Error, ErrorKind, Result};
+use crate::{teardown, Error, ErrorKind, Result};
 
 /// A `Box` in the memory of a [`NumaAllocator`], for compilers and programs without an `Allocator` trait.
 ///
@@ -128,15 +128,12 @@ impl<T: ?Sized> PinnedBox<T> {
 
 impl<T: ?Sized> Drop for PinnedBox<T> {
     fn drop(&mut self) {
-        /// Frees the memory also when dropping what is in it panics.
-        struct Free<'a>(&'a NumaAllocator, NonNull<u8>, Layout);
-        impl Drop for Free<'_> {
-            fn drop(&mut self) {
-                // SAFETY: the memory was allocated with this layout, and what was in it is gone.
-                unsafe { self.0.deallocate(self.1, self.2) };
-            }
+        let layout = Layout::for_value::<T>(self);
+        if layout.size() > 0 && teardown::forked() {
+            // The memory is not there, nor what is in it.
+            return;
         }
-        let _free = Free(&self.allocator, self.pointer.cast(), Layout::for_value::<T>(self));
+        let _free = Free { allocator: &self.allocator, block: self.pointer.cast(), layout };
         // SAFETY: the value is owned, and this is its end.
         unsafe { ptr::drop_in_place(self.pointer.as_ptr()) };
     }
@@ -169,6 +166,20 @@ impl<T: ?Sized + Eq> Eq for PinnedBox<T> {}
 impl<T: ?Sized + fmt::Debug> fmt::Debug for PinnedBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
+    }
+}
+
+/// Frees memory after what is in it was dropped, also when that panics.
+struct Free<'a> {
+    allocator: &'a NumaAllocator,
+    block: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Drop for Free<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the memory was allocated with this layout, and what was in it is gone.
+        unsafe { self.allocator.deallocate(self.block, self.layout) };
     }
 }
 
@@ -209,7 +220,7 @@ impl<'a, T> Filling<'a, T> {
 
     fn resize(&mut self, room: Layout) -> Result<()> {
         // SAFETY: the block has the layout `room` that is remembered.
-        self.start = unsafe { self.allocator.resize(self.start.cast(), self.room, room) }?.cast();
+        self.start = unsafe { self.allocator.try_resize(self.start.cast(), self.room, room) }?.cast();
         self.room = room;
         Ok(())
     }
@@ -217,10 +228,9 @@ impl<'a, T> Filling<'a, T> {
 
 impl<T> Drop for Filling<'_, T> {
     fn drop(&mut self) {
+        let _free = Free { allocator: self.allocator, block: self.start.cast(), layout: self.room };
         // SAFETY: so many elements are there, and owned.
         unsafe { ptr::drop_in_place(ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.length)) };
-        // SAFETY: the block has this layout.
-        unsafe { self.allocator.deallocate(self.start.cast(), self.room) };
     }
 }
 

@@ -104,11 +104,12 @@ unsafe impl Source for PoolSource {
         Ok(unsafe { NonNull::new_unchecked(start) })
     }
 
-    unsafe fn give(&self, block: NonNull<[u8]>) {
+    unsafe fn give(&self, block: NonNull<[u8]>) -> bool {
         let _relaxed = relaxed("cudaFreeAsync");
         // SAFETY: the memory came from `into_raw` above, with a length that the runtime aligned, and is not used any
         // more.
-        teardown::release("cudaFreeAsync", || unsafe { free(block.cast(), &self.stream) });
+        let freed = teardown::try_release("cudaFreeAsync", || unsafe { free(block.cast(), &self.stream) });
+        freed.inspect_err(teardown::report).is_ok()
     }
 
     fn trim(&self) -> Result<()> {

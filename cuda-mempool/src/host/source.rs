@@ -16,9 +16,11 @@ pub(super) unsafe trait Source: Send + Sync {
     /// A block of `len` bytes, which are not zero.
     fn take(&self, len: usize) -> Result<NonNull<u8>>;
 
+    /// Takes a block back, and says whether it could: otherwise the memory is lost, and still the source's.
+    ///
     /// # Safety
     /// `block` is exactly what a `take` returned, was not given back before, and is not used any more.
-    unsafe fn give(&self, block: NonNull<[u8]>);
+    unsafe fn give(&self, block: NonNull<[u8]>) -> bool;
 
     /// Lets go of what the source itself keeps of blocks that were given back.
     fn trim(&self) -> Result<()>;

@@ -24,7 +24,8 @@ pub struct Stats {
     pub large_blocks: usize,
     /// Bytes taken from the pool for large blocks.
     pub large_bytes: usize,
-    /// Bytes taken from the pool, for chunks and large blocks: what the cap bounds.
+    /// Bytes taken from the pool, for chunks and large blocks: what the cap bounds. What could not be given back, of which
+    /// the [hook](crate::on_drop_error) was told, stays among them.
     pub taken_bytes: usize,
     /// The most that the taken bytes have come to.
     pub peak_taken_bytes: usize,

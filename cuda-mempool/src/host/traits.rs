@@ -41,7 +41,7 @@ macro_rules! implement {
                 new: std::alloc::Layout,
             ) -> Result<std::ptr::NonNull<[u8]>, $($module)::+::AllocError> {
                 // SAFETY: the trait's contract.
-                unsafe { self.resize(block, old, new) }.map_err(|error| {
+                unsafe { self.try_resize(block, old, new) }.map_err(|error| {
                     self.note(error);
                     $($module)::+::AllocError
                 })

@@ -217,6 +217,16 @@ fn a_dry_source_fails_the_request_alone() {
 }
 
 #[test]
+fn what_the_source_refuses_was_never_taken() {
+    let arena = arena();
+    arena.allocate(layout(1 << 50, 8)).unwrap_err();
+    assert_eq!((arena.stats().taken_bytes, arena.stats().peak_taken_bytes), (0, 0));
+    assert!(arena.allocate(layout(CHUNK, 8)).is_ok());
+    assert_eq!((arena.stats().taken_bytes, arena.stats().peak_taken_bytes), (CHUNK, CHUNK));
+    // What is still live goes with the arena.
+}
+
+#[test]
 fn every_take_may_fail() {
     let asks = [layout(64, 8), layout(CHUNK / 8, 64), layout(CHUNK, 4096), layout(100, 1), layout(CHUNK / 9, 8)];
     for succeed in 1..6 {

@@ -58,12 +58,13 @@ unsafe impl Source for System {
         Ok(block)
     }
 
-    unsafe fn give(&self, block: NonNull<[u8]>) {
+    unsafe fn give(&self, block: NonNull<[u8]>) -> bool {
         let start = block.cast::<u8>().as_ptr();
         let len = self.out.lock().unwrap().remove(&(start as usize));
         assert_eq!(len, Some(block.len()), "only what was taken can be given back, and once");
         // SAFETY: the block is out with this layout.
         unsafe { dealloc(start, Layout::from_size_align_unchecked(block.len(), Self::ALIGN)) };
+        true
     }
 
     fn trim(&self) -> Result<()> {

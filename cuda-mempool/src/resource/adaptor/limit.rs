@@ -1,6 +1,7 @@
 //! A limit.
 
 use std::ffi::c_void;
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,24 +42,39 @@ impl<R> LimitAdaptor<R> {
         &self.upstream
     }
 
-    fn reserve(&self, bytes: usize) -> Result<()> {
+    fn reserve(&self, bytes: usize) -> Result<Reserved<'_>> {
         let within = |used: usize| used.checked_add(bytes).filter(|&used| used <= self.limit);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map(drop).map_err(|used| {
-            let why = format!("{bytes} bytes asked, {used} in use, and the limit of the resource is {}", self.limit);
-            Error::refused(ErrorKind::OutOfMemory, "cudaMallocFromPoolAsync", why)
-        })
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
+            Ok(_) => Ok(Reserved { used: &self.used, bytes }),
+            Err(used) => {
+                let why =
+                    format!("{bytes} bytes asked, {used} in use, and the limit of the resource is {}", self.limit);
+                Err(Error::refused(ErrorKind::OutOfMemory, "cudaMallocFromPoolAsync", why))
+            }
+        }
     }
+}
 
-    fn release(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+/// Bytes that count as used. Not any more when it is dropped: the resource behind, or what it calls to make room, may fail
+/// or panic.
+struct Reserved<'a> {
+    used: &'a AtomicUsize,
+    bytes: usize,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 // SAFETY: blocks are those of the resource behind, which takes them back; the id is its own.
 unsafe impl<R: DeviceMemoryResource> DeviceMemoryResource for LimitAdaptor<R> {
     fn allocate_async_aligned(&self, bytes: usize, alignment: usize, stream: &Stream) -> Result<NonNull<c_void>> {
-        self.reserve(bytes)?;
-        self.upstream.allocate_async_aligned(bytes, alignment, stream).inspect_err(|_| self.release(bytes))
+        let reserved = self.reserve(bytes)?;
+        let pointer = self.upstream.allocate_async_aligned(bytes, alignment, stream)?;
+        mem::forget(reserved);
+        Ok(pointer)
     }
 
     unsafe fn deallocate_async_aligned(
@@ -70,7 +86,7 @@ unsafe impl<R: DeviceMemoryResource> DeviceMemoryResource for LimitAdaptor<R> {
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.upstream.deallocate_async_aligned(pointer, bytes, alignment, stream) }?;
-        self.release(bytes);
+        drop(Reserved { used: &self.used, bytes });
         Ok(())
     }
 

@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io::{self, Write};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::resource::fake::Fake;
 use crate::resource::{DeviceMemoryResource, ALIGNMENT};
-use crate::ErrorKind;
+use crate::{ErrorKind, Stream};
 
 #[test]
 fn statistics_count_bytes_and_blocks() {
@@ -100,6 +101,17 @@ fn a_limit_refuses_what_would_be_above_it_and_nothing_else() {
 }
 
 #[test]
+fn a_panic_behind_a_limit_leaves_nothing_in_use() {
+    let retry = RetryAdaptor::with_callback(Fake::with_capacity(10), |_, _, _| panic!("no room"));
+    let resource = LimitAdaptor::new(retry, 100);
+    let allocate = |bytes| resource.allocate(bytes, &Fake::stream());
+    assert!(catch_unwind(AssertUnwindSafe(|| allocate(60))).is_err());
+    assert_eq!(resource.used(), 0);
+    assert!(allocate(10).is_ok());
+    assert_eq!(resource.used(), 10);
+}
+
+#[test]
 fn what_is_not_taken_back_is_still_out() {
     let file = Shared::default();
     let log = LogAdaptor::to_writer(Fake::with_capacity(1000), file.clone());
@@ -180,17 +192,29 @@ fn adaptors_that_keep_accounts_equal_themselves_alone() {
     assert!(Arc::new(&fake).is_equal(&Box::new(&fake)));
 }
 
-/// A writer that can be read, and that fails when told.
+/// A writer that can be read, and that fails when it is full.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<(Vec<u8>, bool)>>);
+struct Shared(Arc<Mutex<File>>);
+
+struct File {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), room: usize::MAX }
+    }
+}
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut shared = self.0.lock().unwrap();
-        if shared.1 {
+        let mut file = self.0.lock().unwrap();
+        let fits = bytes.len().min(file.room - file.bytes.len());
+        if fits == 0 && !bytes.is_empty() {
             return Err(io::Error::other("full"));
         }
-        shared.0.write(bytes)
+        file.bytes.write(&bytes[..fits])
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -200,7 +224,7 @@ impl Write for Shared {
 
 impl Shared {
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap()
+        String::from_utf8(self.0.lock().unwrap().bytes.clone()).unwrap()
     }
 
     /// Of a finished trace.
@@ -250,11 +274,59 @@ fn a_log_of_nothing_is_a_trace_too() {
     assert!(file.events().is_empty());
 }
 
+/// Of the file system that was full for a time.
+#[test]
+fn a_log_goes_on_after_a_failure_as_a_trace() {
+    for written in 0..200 {
+        let file = Shared::default();
+        let resource = LogAdaptor::to_writer(Fake::with_capacity(1000), file.clone());
+        let stream = Fake::stream();
+        file.0.lock().unwrap().room = written;
+        let first = resource.allocate(100, &stream).unwrap();
+        let second = resource.allocate(200, &stream).unwrap();
+        // SAFETY: given back as it was handed out.
+        unsafe { resource.deallocate(first, 100, &stream) }.unwrap();
+        assert!(resource.flush().is_err());
+        file.0.lock().unwrap().room = usize::MAX;
+        // SAFETY: as above.
+        unsafe { resource.deallocate(second, 200, &stream) }.unwrap();
+        let _third = resource.allocate(50, &Stream::per_thread(resource.device())).unwrap();
+        drop(resource);
+        let events = file.events();
+        let curve: Vec<_> = events.iter().filter(|event| event["ph"] == "C").collect();
+        assert_eq!(curve.iter().rev().take(2).map(|event| &event["args"]["bytes"]).collect::<Vec<_>>(), [50, 0]);
+        let named = |track: &serde_json::Value| events.iter().any(|event| event["ph"] == "M" && &event["tid"] == track);
+        assert!(curve.iter().all(|event| named(&event["tid"])));
+    }
+}
+
 #[test]
 fn a_log_that_cannot_be_written_fails_no_allocation() {
     let file = Shared::default();
     let resource = LogAdaptor::to_writer(Fake::with_capacity(1000), file.clone());
-    file.0.lock().unwrap().1 = true;
+    file.0.lock().unwrap().room = 0;
     assert!(resource.allocate(100, &Fake::stream()).is_ok());
     assert_eq!(resource.flush().unwrap_err().to_string(), "full");
+}
+
+#[test]
+fn a_writer_that_panics_fails_no_allocation_and_no_drop() {
+    struct Panics;
+    impl Write for Panics {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            panic!("on a write");
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            panic!("on a flush");
+        }
+    }
+    let resource = LogAdaptor::to_writer(Fake::with_capacity(1000), Panics);
+    let stream = Fake::stream();
+    let block = resource.allocate(100, &stream).unwrap();
+    // SAFETY: given back as it was handed out.
+    unsafe { resource.deallocate(block, 100, &stream) }.unwrap();
+    assert!(resource.upstream().state().live.is_empty());
+    assert!(resource.flush().unwrap_err().to_string().contains("panicked"));
+    drop(resource);
 }
