@@ -220,7 +220,9 @@ static void forked_child(int registered) {
         int failed = cuda_mempool_malloc(allocator, 1) || cuda_mempool_realloc(allocator, block, 100);
         cuda_mempool_free(allocator, block);
         cuda_mempool_destroy(allocator);
-        _exit(failed);
+        /* At an exit, valgrind would look for pointers in memory that is not there, word by word. */
+        if (!failed) execlp("true", "true", (char *)NULL);
+        _exit(1);
     }
     int status = -1;
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
