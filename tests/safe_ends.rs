@@ -477,6 +477,19 @@ fn an_unloading_runtime_is_success() -> Outcome {
     Ok(())
 }
 
+fn a_borrowed_handle_gives_nothing_away() -> Outcome {
+    let watch = suite::watch(1)?;
+    let pool = must(MemPool::builder(device(0)).build());
+    must(MemPool::set_current_for(device(0), &pool));
+    // SAFETY: the pool outlives it.
+    let borrowed = unsafe { MemPool::from_raw_borrowed(pool.as_raw(), device(0)) };
+    assert_eq!(borrowed.into_raw().unwrap(), pool.as_raw());
+    assert_eq!(must(MemPool::current_for(device(0))), pool, "it is still known to be ours");
+    drop(pool);
+    watch.assert_gone();
+    Ok(())
+}
+
 suite! {
     tests: [
         handles_can_be_dropped_in_any_order,
@@ -498,6 +511,7 @@ suite! {
         a_hook_that_panics_stays_inside,
         a_resource_that_panics_stays_inside,
         an_unloading_runtime_is_success,
+        a_borrowed_handle_gives_nothing_away,
     ],
     roles: [statics, fork, fork_with_a_device],
 }

@@ -105,7 +105,9 @@ impl MemPool {
     /// Gives the pool back when other clones of it exist.
     pub fn into_raw(self) -> Result<cudaMemPool_t, Self> {
         let inner = Arc::try_unwrap(self.0).map_err(Self)?;
-        registry::remove(inner.raw);
+        if inner.owned {
+            registry::remove(inner.raw);
+        }
         Ok(ManuallyDrop::new(inner).raw)
     }
 
