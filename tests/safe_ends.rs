@@ -451,6 +451,11 @@ fn a_resource_that_panics_stays_inside() -> Outcome {
             self.0.trim()
         }
     }
+    impl Drop for Panicking {
+        fn drop(&mut self) {
+            panic!("in its own drop")
+        }
+    }
     suite::watch(1)?;
     let stream = must(Stream::new(device(0)));
     let resource = Arc::new(Panicking(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
@@ -460,7 +465,11 @@ fn a_resource_that_panics_stays_inside() -> Outcome {
     assert!(heard.len() == 1 && heard[0].2.contains("the memory resource panicked"), "{heard:?}");
     let (closed, error) = closed.close().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Other);
-    std::mem::forget(closed);
+    drop(resource);
+    sim::heard();
+    drop(closed);
+    let heard = sim::heard();
+    assert!(heard.len() == 2 && heard[1].2.contains("the memory resource panicked when it ended"), "{heard:?}");
     Ok(())
 }
 
