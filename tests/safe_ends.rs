@@ -499,6 +499,48 @@ fn a_borrowed_handle_gives_nothing_away() -> Outcome {
     Ok(())
 }
 
+/// A pool that can never end any more is given up.
+fn a_broken_context_is_told_once_for_each_pool() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let stream = must(Stream::new(device(0)));
+    let pools = [0; 4].map(|_: u8| must(MemPool::builder(device(0)).build()));
+    let buffers = pools.each_ref().map(|pool| must(pool.alloc::<u8>(&stream, 100)));
+    let [first, second, third, fourth] = pools;
+    drop((first, second));
+    sim.add_fault("cudaMemPoolGetAttribute%1=719");
+    sim.add_fault("cudaMemPoolTrimTo%1=719");
+    must(device(0).synchronize());
+    assert!(sim::heard().len() >= 2, "these, and what earlier tests have leaked");
+    let (third, error) = third.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFault);
+    assert_eq!(sim::heard(), [], "close has returned it");
+    for pool in [third, fourth] {
+        drop(pool);
+        must(device(0).synchronize());
+        assert_eq!(sim::heard().len(), 1);
+    }
+    drop(buffers);
+    Ok(())
+}
+
+/// Nor is what goes wrong with a pool, but may still come right, told again and again.
+fn a_pool_that_cannot_end_yet_is_told_of_once() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let (stream, pool) = stream_and_pool();
+    let buffer = must(pool.alloc::<u8>(&stream, 100));
+    drop((pool, buffer));
+    sim.add_fault("cudaMemPoolTrimTo%1=900");
+    for told in [1, 0] {
+        must(device(0).synchronize());
+        assert_eq!(sim::heard().len(), told);
+    }
+    sim.clear_faults();
+    drop(stream);
+    assert_eq!(sim.new_live(), Live::default(), "it has ended");
+    assert_eq!(sim::heard(), []);
+    Ok(())
+}
+
 suite! {
     tests: [
         handles_can_be_dropped_in_any_order,
@@ -521,6 +563,8 @@ suite! {
         a_resource_that_panics_stays_inside,
         an_unloading_runtime_is_success,
         a_borrowed_handle_gives_nothing_away,
+        a_broken_context_is_told_once_for_each_pool,
+        a_pool_that_cannot_end_yet_is_told_of_once,
     ],
     roles: [statics, fork, fork_with_a_device],
 }

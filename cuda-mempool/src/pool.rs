@@ -115,7 +115,7 @@ impl MemPool {
     /// succeeded. A pool with memory in use is destroyed later, which is a success.
     ///
     /// # Errors
-    /// What `cudaMemPoolDestroy` answers, with the pool.
+    /// What `cudaMemPoolDestroy` answers, or [`ErrorKind::DeviceFault`] before it is called, with the pool.
     #[doc(alias = "cudaMemPoolDestroy")]
     pub fn close(self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };

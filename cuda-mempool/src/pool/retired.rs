@@ -15,11 +15,13 @@ use super::attributes::{set_word_of, word_of};
 use super::{access, places, Location};
 use crate::error::call;
 use crate::stream::RelaxedCapture;
-use crate::{teardown, Device, Error, Result};
+use crate::{teardown, Device, Error, ErrorKind, Result};
 
 struct Retired {
     raw: cudaMemPool_t,
     location: Location,
+    /// Whether it could not be asked the last time, which the hook was told.
+    told: bool,
 }
 
 // SAFETY: the runtime's functions may be called with one pool from any thread.
@@ -29,16 +31,21 @@ static RETIRED: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
 /// How many there are, to be asked without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Destroys a pool, or has it wait for its memory. What fails beside that is added to `asides`.
+/// Destroys a pool, or has it wait for its memory. What fails beside that is added to `asides`. An error says that neither
+/// was done.
 ///
 /// # Safety
 /// The pool must be owned, and this its last use.
 pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Vec<Error>) -> Result<()> {
-    let pool = Retired { raw, location };
+    let mut pool = Retired { raw, location, told: false };
     match pool.is_empty() {
         Ok(true) => return pool.destroy(asides),
         Ok(false) => {}
-        Err(error) => asides.push(error),
+        Err(error) if error.kind() == ErrorKind::DeviceFault => return Err(error),
+        Err(error) => {
+            asides.push(error);
+            pool.told = true;
+        }
     }
     asides.extend(pool.keep_nothing().err());
     asides.extend(places::leave(raw, location).err());
@@ -48,7 +55,7 @@ pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Ve
     Ok(())
 }
 
-/// Destroys those whose memory is back by now.
+/// Destroys those whose memory is back by now, and gives up those whose context is broken.
 pub(crate) fn sweep() {
     if COUNT.load(Ordering::Relaxed) == 0 || teardown::reachable("cudaMemPoolDestroy").is_err() {
         return;
@@ -56,16 +63,22 @@ pub(crate) fn sweep() {
     let mut failures = Vec::new();
     {
         let mut retired = list();
-        retired.retain(|pool| match pool.is_empty() {
+        retired.retain_mut(|pool| match pool.is_empty() {
             Ok(true) => {
                 let destroyed = pool.destroy(&mut failures);
                 failures.extend(destroyed.err());
                 false
             }
-            Ok(false) => true,
-            Err(error) => {
-                failures.push(error);
+            Ok(false) => {
+                pool.told = false;
                 true
+            }
+            Err(error) => {
+                let lost = error.kind() == ErrorKind::DeviceFault;
+                if !std::mem::replace(&mut pool.told, true) {
+                    failures.push(error);
+                }
+                !lost
             }
         });
         COUNT.store(retired.len(), Ordering::Relaxed);
