@@ -541,6 +541,54 @@ fn a_pool_that_cannot_end_yet_is_told_of_once() -> Outcome {
     Ok(())
 }
 
+/// Wherever it is freed and needed: to wait for the stream's device alone would not bring it back.
+fn memory_of_dropped_pools_is_found_where_it_was_freed() -> Outcome {
+    let watch = suite::watch(2)?;
+    let streams = [0, 1].map(|ordinal| must(Stream::new(device(ordinal))));
+    let most = must(device(0).memory()).free / 4 * 3;
+    for (freed_on, needed_on) in [(0, 1), (1, 0), (1, 1)] {
+        let pool = must(MemPool::builder(device(0)).build());
+        let freed_on: &Stream = &streams[freed_on];
+        must(freed_on.launch_host_fn(|| std::thread::sleep(Duration::from_millis(50))));
+        drop(must(pool.alloc::<u8>(freed_on, most)));
+        drop(pool);
+        let pool = must(MemPool::builder(device(0)).build());
+        drop(must(pool.alloc::<u8>(&streams[needed_on], most)));
+        drop(pool);
+        for stream in &streams {
+            must(stream.synchronize());
+        }
+        must(device(0).synchronize());
+    }
+    drop(streams);
+    watch.assert_gone();
+    Ok(())
+}
+
+/// Buffers that live on do not keep what was freed beside them.
+fn memory_beside_living_buffers_is_there_when_it_is_needed() -> Outcome {
+    let watch = suite::watch(1)?;
+    let (stream, pool) = stream_and_pool();
+    let most = must(device(0).memory()).free / 4 * 3;
+    let living = [100, most, 100].map(|length| must(pool.alloc::<u8>(&stream, length)));
+    let [first, between, last] = living;
+    drop((between, pool));
+    let pool = must(MemPool::builder(device(0)).build());
+    drop(must(pool.alloc::<u8>(&stream, most)));
+    // But it is waited for once, and not whenever memory is short.
+    if let Some(sim) = watch.sim() {
+        let waits = || sim.calls("cudaDeviceSynchronize");
+        let before = waits();
+        for waited in [1, 1] {
+            assert!(pool.alloc::<u8>(&stream, 1 << 50).is_err());
+            assert_eq!(waits() - before, waited);
+        }
+    }
+    drop((first, last, pool, stream));
+    watch.assert_gone();
+    Ok(())
+}
+
 suite! {
     tests: [
         handles_can_be_dropped_in_any_order,
@@ -565,6 +613,8 @@ suite! {
         a_borrowed_handle_gives_nothing_away,
         a_broken_context_is_told_once_for_each_pool,
         a_pool_that_cannot_end_yet_is_told_of_once,
+        memory_of_dropped_pools_is_found_where_it_was_freed,
+        memory_beside_living_buffers_is_there_when_it_is_needed,
     ],
     roles: [statics, fork, fork_with_a_device],
 }

@@ -132,8 +132,9 @@ impl MemPool {
 
     /// Allocates `length` elements, for use in the order of `stream`. Their contents are unspecified.
     ///
-    /// Nothing waits, unless memory is short that pools had which were dropped. No bytes need no CUDA call. An alignment
-    /// of `T` above 256 is met by allocating more.
+    /// Nothing waits, unless memory is short that pools had which were dropped: then for the stream's device and the
+    /// pool's, and for others where it may have been freed. No bytes need no CUDA call. An alignment of `T` above 256 is met
+    /// by allocating more.
     ///
     /// ```
     /// # cuda_mempool::example::run(|device| {
@@ -210,10 +211,13 @@ impl MemPool {
     /// Memory of pools that were dropped must not be what is missing.
     #[cold]
     fn take_again(&self, error: Error, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
-        if error.raw() == cudaError_t::cudaErrorMemoryAllocation && retired::reclaim(stream.device()) {
-            return self.take(stream, bytes).map_err(|error| self.explain(error, stream, bytes));
-        }
-        Err(self.explain(error, stream, bytes))
+        let answer = match error.raw() {
+            cudaError_t::cudaErrorMemoryAllocation => {
+                retired::reclaim(self.0.location, stream.device(), error, || self.take(stream, bytes))
+            }
+            _ => Err(error),
+        };
+        answer.map_err(|error| self.explain(error, stream, bytes))
     }
 
     /// Adds the numbers to an out-of-memory error.

@@ -9,19 +9,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_mempool_sys as sys;
-use sys::{cudaMemPoolAttr, cudaMemPool_t};
+use sys::{cudaError_t, cudaMemPoolAttr, cudaMemPool_t};
 
 use super::attributes::{set_word_of, word_of};
 use super::{access, places, Location};
 use crate::error::call;
-use crate::stream::RelaxedCapture;
+use crate::stream::{self, RelaxedCapture};
 use crate::{teardown, Device, Error, ErrorKind, Result};
+
+/// What pools take from the system at a time (as measured): with less beside what is allocated, nothing comes back.
+const STEP: u64 = 32 << 20;
 
 struct Retired {
     raw: cudaMemPool_t,
     location: Location,
     /// Whether it could not be asked the last time, which the hook was told.
     told: bool,
+    /// How much of it was allocated when devices were last waited for on its account.
+    used_at_wait: u64,
 }
 
 // SAFETY: the runtime's functions may be called with one pool from any thread.
@@ -37,7 +42,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// # Safety
 /// The pool must be owned, and this its last use.
 pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Vec<Error>) -> Result<()> {
-    let mut pool = Retired { raw, location, told: false };
+    let mut pool = Retired { raw, location, told: false, used_at_wait: u64::MAX };
     match pool.is_empty() {
         Ok(true) => return pool.destroy(asides),
         Ok(false) => {}
@@ -87,14 +92,70 @@ pub(crate) fn sweep() {
     failures.iter().for_each(teardown::report);
 }
 
-/// Waits for a device, if that may get memory of ended pools back: memory that is free, but not synchronised. Says whether
-/// it has waited.
-pub(super) fn reclaim(device: Device) -> bool {
-    if COUNT.load(Ordering::Relaxed) == 0 || !list().iter().any(|pool| matches!(pool.used(), Ok(0))) {
-        return false;
+/// Tries an allocation again, which was refused with `error` at `location` for a stream of `device`, if waiting may get
+/// memory of ended pools back: memory that is free, but not synchronised. Waits for those two devices, and for others only
+/// when all of an ended pool's memory is free and still not back.
+pub(super) fn reclaim<R>(
+    location: Location,
+    device: Device,
+    mut error: Error,
+    take: impl Fn() -> Result<R>,
+) -> Result<R> {
+    let freed = freed_since_waited();
+    if freed.is_empty() {
+        return Err(error);
     }
     let _relaxed = RelaxedCapture::enter();
-    device.synchronize().is_ok()
+    let mut waited = true;
+    let mut take_after = |device: Device| {
+        if device.synchronize().is_err() {
+            waited = false;
+            return None;
+        }
+        match take() {
+            Err(again) if again.raw() == cudaError_t::cudaErrorMemoryAllocation => {
+                error = again;
+                None
+            }
+            answer => Some(answer),
+        }
+    };
+    let near = [Some(device), location.owner().filter(|&owner| owner != device)];
+    if let Some(answer) = near.into_iter().flatten().find_map(&mut take_after) {
+        return answer;
+    }
+    if anything_is_free_at(location) {
+        let mut others = stream::devices().into_iter().filter(|&other| !near.contains(&Some(other)));
+        if let Some(answer) = others.find_map(take_after) {
+            return answer;
+        }
+    }
+    if waited {
+        for pool in list().iter_mut() {
+            if let Some(&(_, used)) = freed.iter().find(|(raw, _)| *raw == pool.raw) {
+                pool.used_at_wait = used;
+            }
+        }
+    }
+    Err(error)
+}
+
+/// The pools of which something was freed since devices were waited for, with what is allocated of them. One whose other
+/// buffers live on is waited for once, not whenever memory is short.
+fn freed_since_waited() -> Vec<(cudaMemPool_t, u64)> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return Vec::new();
+    }
+    let freed = |pool: &Retired| {
+        let used = pool.used().ok().filter(|&used| used < pool.used_at_wait)?;
+        (used == 0 || pool.reserved().ok()?.saturating_sub(used) >= STEP).then_some((pool.raw, used))
+    };
+    list().iter().filter_map(freed).collect()
+}
+
+/// Whether a pool whose memory is of the same kind has nothing allocated.
+fn anything_is_free_at(location: Location) -> bool {
+    list().iter().any(|pool| pool.location.owner() == location.owner() && matches!(pool.used(), Ok(0)))
 }
 
 fn list() -> MutexGuard<'static, Vec<Retired>> {
@@ -108,7 +169,11 @@ impl Retired {
             return Ok(false);
         }
         self.trim()?;
-        Ok(word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)? == 0)
+        Ok(self.reserved()? == 0)
+    }
+
+    fn reserved(&self) -> Result<u64> {
+        word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)
     }
 
     fn used(&self) -> Result<u64> {
