@@ -23,7 +23,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -589,6 +589,25 @@ fn memory_beside_living_buffers_is_there_when_it_is_needed() -> Outcome {
     Ok(())
 }
 
+/// Else it would be without end where what it drops fails, too.
+fn a_hook_is_not_called_from_within_itself() -> Outcome {
+    let sim = suite::simulated(1)?;
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    on_drop_error(|_| {
+        if CALLS.fetch_add(1, Ordering::SeqCst) < 10 {
+            drop(Event::new(device(0)));
+        }
+    });
+    let event = must(Event::new(device(0)));
+    sim.add_fault("cudaEventDestroy%1=999");
+    drop(event);
+    assert_eq!(CALLS.swap(0, Ordering::SeqCst), 1);
+    drop(must(Event::new(device(0))));
+    assert_eq!(CALLS.load(Ordering::SeqCst), 1, "it is called again");
+    sim::tell_the_tests();
+    Ok(())
+}
+
 suite! {
     tests: [
         handles_can_be_dropped_in_any_order,
@@ -615,6 +634,7 @@ suite! {
         a_pool_that_cannot_end_yet_is_told_of_once,
         memory_of_dropped_pools_is_found_where_it_was_freed,
         memory_beside_living_buffers_is_there_when_it_is_needed,
+        a_hook_is_not_called_from_within_itself,
     ],
     roles: [statics, fork, fork_with_a_device],
 }
