@@ -428,7 +428,8 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let missing = error.missing().expect("it says what is missing");
         assert!(missing.contains("cudaMemSetMemPool") && missing.contains("13.0"), "{missing}");
-        let about = Error::failed(cudaError_t::cudaErrorSharedObjectSymbolNotFound, "cudaMemPoolCreate").about("a pool");
+        let about =
+            Error::failed(cudaError_t::cudaErrorSharedObjectSymbolNotFound, "cudaMemPoolCreate").about("a pool");
         assert!(about.missing().is_some_and(|missing| missing.contains("cudaMemPoolCreate")), "{about}");
     }
 

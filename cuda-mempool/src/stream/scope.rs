@@ -13,7 +13,7 @@ use crate::{teardown, DeviceSlice, DeviceSliceMut, Result, Stream};
 /// Where host memory can be lent to asynchronous work: made by [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'env Stream,
-    /// Whether something may have been enqueued that uses what was lent.
+    /// Whether something may have been enqueued that uses what was lent, and was not waited for.
     lent: AtomicBool,
     /// Its host functions, if it has any.
     host_fns: OnceLock<Arc<Running>>,
@@ -160,7 +160,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         if !self.lent.load(Ordering::Relaxed) {
             return self.stream.synchronize();
         }
-        let settled = settle(self.stream);
+        let mut settled = Ok(());
+        // A host function can take the scope to another thread, which lends while that function is being waited for.
+        while self.lent.swap(false, Ordering::Relaxed) {
+            settled = settled.and(settle(self.stream));
+        }
         if let Some(host_fns) = self.host_fns.get() {
             host_fns.end();
         }
