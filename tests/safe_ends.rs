@@ -608,6 +608,27 @@ fn a_hook_is_not_called_from_within_itself() -> Outcome {
     Ok(())
 }
 
+/// Also when the stream's device, of which it is a default stream, could not be made current again.
+fn memory_is_allocated_on_its_stream_after_waiting_for_other_devices() -> Outcome {
+    let sim = suite::simulated(2)?;
+    let (stream, elsewhere) = (Stream::legacy(device(0)), must(Stream::new(device(1))));
+    let most = must(device(0).memory()).free / 4 * 3;
+    let [dropped, pool] = [0; 2].map(|_: u8| must(MemPool::builder(device(0)).build()));
+    must(elsewhere.launch_host_fn(|| std::thread::sleep(Duration::from_millis(50))));
+    drop(must(dropped.alloc::<u8>(&elsewhere, most)));
+    drop(dropped);
+    sim.reset();
+    sim.add_fault("cudaSetDevice#2=999");
+    let mut buffer = must(pool.alloc::<u8>(&stream, most));
+    assert_eq!(sim::heard().len(), 1, "of the device");
+    must(buffer.zero());
+    drop(buffer);
+    assert_eq!(sim.races(), 0, "{}", sim.last_race());
+    // SAFETY: any number may be given.
+    assert_eq!(unsafe { sys::cudaSetDevice(0) }, sys::cudaError_t::cudaSuccess);
+    Ok(())
+}
+
 suite! {
     tests: [
         handles_can_be_dropped_in_any_order,
@@ -635,6 +656,7 @@ suite! {
         memory_of_dropped_pools_is_found_where_it_was_freed,
         memory_beside_living_buffers_is_there_when_it_is_needed,
         a_hook_is_not_called_from_within_itself,
+        memory_is_allocated_on_its_stream_after_waiting_for_other_devices,
     ],
     roles: [statics, fork, fork_with_a_device],
 }

@@ -211,10 +211,13 @@ impl MemPool {
     /// Memory of pools that were dropped must not be what is missing.
     #[cold]
     fn take_again(&self, error: Error, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
+        // Waiting makes other devices current, and may fail to put this stream's back.
+        let take = || {
+            let _current = stream.enter("cudaMallocFromPoolAsync")?;
+            self.take(stream, bytes)
+        };
         let answer = match error.raw() {
-            cudaError_t::cudaErrorMemoryAllocation => {
-                retired::reclaim(self.0.location, stream.device(), error, || self.take(stream, bytes))
-            }
+            cudaError_t::cudaErrorMemoryAllocation => retired::reclaim(self.0.location, stream.device(), error, take),
             _ => Err(error),
         };
         answer.map_err(|error| self.explain(error, stream, bytes))
