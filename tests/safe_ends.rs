@@ -381,6 +381,37 @@ fn fork_with_a_device() {
     assert_eq!(must(Device::current()), device(0));
 }
 
+/// What is enqueued is done in the parent alone.
+fn a_child_forked_in_a_scope_is_told_that_nothing_came_of_it() -> Outcome {
+    suite::device()?;
+    assert!(in_child("fork_in_a_scope").status.success());
+    Ok(())
+}
+
+fn fork_in_a_scope() {
+    let watch = suite::watch(1).expect("the parent saw a device");
+    let (stream, pool) = stream_and_pool();
+    let buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+    let (mut output, mut pid) = ([0; 3], 0);
+    let answer = stream.scope(|s| {
+        // SAFETY: the child only leaves the scope.
+        pid = unsafe { libc::fork() };
+        match pid {
+            0 => Ok(()),
+            _ => s.copy_to_host(&buffer, &mut output),
+        }
+    });
+    if pid == 0 {
+        let refused = answer.is_err_and(|error| error.kind() == ErrorKind::NotPermitted);
+        // SAFETY: ends the child without the parent's hooks.
+        unsafe { libc::_exit(if refused && sim::heard().is_empty() { 0 } else { 1 }) };
+    }
+    assert_eq!(exit_code_of(pid), 0, "the child took it for done");
+    must(answer);
+    assert_eq!(output, [1, 2, 3]);
+    watch.assert_well();
+}
+
 fn a_pool_gives_its_peers_up_when_nothing_uses_it() -> Outcome {
     let sim = suite::simulated(2)?;
     let pool = must(MemPool::builder(device(0)).grant(device(1), Access::ReadWrite).build());
@@ -646,6 +677,7 @@ suite! {
         statics_and_thread_locals_end_with_the_process,
         a_forked_child_drops_without_a_call,
         a_child_forked_where_a_device_was_made_current_puts_none_back,
+        a_child_forked_in_a_scope_is_told_that_nothing_came_of_it,
         a_pool_gives_its_peers_up_when_nothing_uses_it,
         a_hook_that_panics_stays_inside,
         a_resource_that_panics_stays_inside,
@@ -658,5 +690,5 @@ suite! {
         a_hook_is_not_called_from_within_itself,
         memory_is_allocated_on_its_stream_after_waiting_for_other_devices,
     ],
-    roles: [statics, fork, fork_with_a_device],
+    roles: [statics, fork, fork_with_a_device, fork_in_a_scope],
 }

@@ -56,7 +56,8 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Capture`](crate::ErrorKind::Capture) on a stream that is being captured and
     /// [`ErrorKind::WrongThread`](crate::ErrorKind::WrongThread), both before `work` is run. The error of `work`, else
-    /// what the wait answers: then nothing of the scope runs any more.
+    /// what the wait answers: then nothing of the scope runs any more. In a child forked by `work`,
+    /// [`ErrorKind::NotPermitted`](crate::ErrorKind::NotPermitted).
     ///
     /// # Aborts
     /// The process, when the runtime refuses to wait by any means although the device's context is intact: the memory
@@ -89,7 +90,8 @@ impl Stream {
         let on_panic = EndOnPanic(&scope);
         let result = work(&scope);
         std::mem::forget(on_panic);
-        let ended = scope.end();
+        // What a forked child has of the scope was enqueued in its parent, and is done there.
+        let ended = scope.end().and_then(|()| teardown::reachable("cudaStreamSynchronize"));
         let result = result?;
         ended?;
         Ok(result)
