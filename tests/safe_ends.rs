@@ -23,7 +23,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -420,6 +420,37 @@ fn fork_with_a_device() {
     assert_eq!(must(Device::current()), device(0));
 }
 
+/// What is enqueued is done in the parent alone.
+fn a_child_forked_in_a_scope_is_told_that_nothing_came_of_it() -> Outcome {
+    suite::device()?;
+    assert!(in_child("fork_in_a_scope").status.success());
+    Ok(())
+}
+
+fn fork_in_a_scope() {
+    let watch = suite::watch(1).expect("the parent saw a device");
+    let (stream, pool) = stream_and_pool();
+    let buffer = must(pool.from_slice(&stream, &[1_u8, 2, 3]));
+    let (mut output, mut pid) = ([0; 3], 0);
+    let answer = stream.scope(|s| {
+        // SAFETY: the child only leaves the scope.
+        pid = unsafe { libc::fork() };
+        match pid {
+            0 => Ok(()),
+            _ => s.copy_to_host(&buffer, &mut output),
+        }
+    });
+    if pid == 0 {
+        let refused = answer.is_err_and(|error| error.kind() == ErrorKind::NotPermitted);
+        // SAFETY: ends the child without the parent's hooks.
+        unsafe { libc::_exit(if refused && sim::heard().is_empty() { 0 } else { 1 }) };
+    }
+    assert_eq!(exit_code_of(pid), 0, "the child took it for done");
+    must(answer);
+    assert_eq!(output, [1, 2, 3]);
+    watch.assert_well();
+}
+
 fn a_pool_gives_its_peers_up_when_nothing_uses_it() -> Outcome {
     let sim = suite::simulated(2)?;
     let pool = must(MemPool::builder(device(0)).grant(device(1), Access::ReadWrite).build());
@@ -490,6 +521,11 @@ fn a_resource_that_panics_stays_inside() -> Outcome {
             self.0.trim()
         }
     }
+    impl Drop for Panicking {
+        fn drop(&mut self) {
+            panic!("in its own drop")
+        }
+    }
     suite::watch(1)?;
     let stream = must(Stream::new(device(0)));
     let resource = Arc::new(Panicking(must(CudaAsyncMemoryResource::new(Some(0), None, None))));
@@ -499,7 +535,11 @@ fn a_resource_that_panics_stays_inside() -> Outcome {
     assert!(heard.len() == 1 && heard[0].2.contains("the memory resource panicked"), "{heard:?}");
     let (closed, error) = closed.close().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Other);
-    std::mem::forget(closed);
+    drop(resource);
+    sim::heard();
+    drop(closed);
+    let heard = sim::heard();
+    assert!(heard.len() == 2 && heard[1].2.contains("the memory resource panicked when it ended"), "{heard:?}");
     Ok(())
 }
 
@@ -513,6 +553,149 @@ fn an_unloading_runtime_is_success() -> Outcome {
     drop(first);
     assert!(second.close().is_ok());
     assert_eq!(sim::heard(), []);
+    Ok(())
+}
+
+fn a_borrowed_handle_gives_nothing_away() -> Outcome {
+    let watch = suite::watch(1)?;
+    let pool = must(MemPool::builder(device(0)).build());
+    must(MemPool::set_current_for(device(0), &pool));
+    // SAFETY: the pool outlives it.
+    let borrowed = unsafe { MemPool::from_raw_borrowed(pool.as_raw(), device(0)) };
+    assert_eq!(borrowed.into_raw().unwrap(), pool.as_raw());
+    assert_eq!(must(MemPool::current_for(device(0))), pool, "it is still known to be ours");
+    drop(pool);
+    watch.assert_gone();
+    Ok(())
+}
+
+/// A pool that can never end any more is given up.
+fn a_broken_context_is_told_once_for_each_pool() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let stream = must(Stream::new(device(0)));
+    let pools = [0; 4].map(|_: u8| must(MemPool::builder(device(0)).build()));
+    let buffers = pools.each_ref().map(|pool| must(pool.alloc::<u8>(&stream, 100)));
+    let [first, second, third, fourth] = pools;
+    drop((first, second));
+    sim.add_fault("cudaMemPoolGetAttribute%1=719");
+    sim.add_fault("cudaMemPoolTrimTo%1=719");
+    must(device(0).synchronize());
+    assert!(sim::heard().len() >= 2, "these, and what earlier tests have leaked");
+    let (third, error) = third.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFault);
+    assert_eq!(sim::heard(), [], "close has returned it");
+    for pool in [third, fourth] {
+        drop(pool);
+        must(device(0).synchronize());
+        assert_eq!(sim::heard().len(), 1);
+    }
+    drop(buffers);
+    Ok(())
+}
+
+/// Nor is what goes wrong with a pool, but may still come right, told again and again.
+fn a_pool_that_cannot_end_yet_is_told_of_once() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let (stream, pool) = stream_and_pool();
+    let buffer = must(pool.alloc::<u8>(&stream, 100));
+    drop((pool, buffer));
+    sim.add_fault("cudaMemPoolTrimTo%1=900");
+    for told in [1, 0] {
+        must(device(0).synchronize());
+        assert_eq!(sim::heard().len(), told);
+    }
+    sim.clear_faults();
+    drop(stream);
+    assert_eq!(sim.new_live(), Live::default(), "it has ended");
+    assert_eq!(sim::heard(), []);
+    Ok(())
+}
+
+/// Wherever it is freed and needed: to wait for the stream's device alone would not bring it back.
+fn memory_of_dropped_pools_is_found_where_it_was_freed() -> Outcome {
+    let watch = suite::watch(2)?;
+    let streams = [0, 1].map(|ordinal| must(Stream::new(device(ordinal))));
+    let most = must(device(0).memory()).free / 4 * 3;
+    for (freed_on, needed_on) in [(0, 1), (1, 0), (1, 1)] {
+        let pool = must(MemPool::builder(device(0)).build());
+        let freed_on: &Stream = &streams[freed_on];
+        must(freed_on.launch_host_fn(|| std::thread::sleep(Duration::from_millis(50))));
+        drop(must(pool.alloc::<u8>(freed_on, most)));
+        drop(pool);
+        let pool = must(MemPool::builder(device(0)).build());
+        drop(must(pool.alloc::<u8>(&streams[needed_on], most)));
+        drop(pool);
+        for stream in &streams {
+            must(stream.synchronize());
+        }
+        must(device(0).synchronize());
+    }
+    drop(streams);
+    watch.assert_gone();
+    Ok(())
+}
+
+/// Buffers that live on do not keep what was freed beside them.
+fn memory_beside_living_buffers_is_there_when_it_is_needed() -> Outcome {
+    let watch = suite::watch(1)?;
+    let (stream, pool) = stream_and_pool();
+    let most = must(device(0).memory()).free / 4 * 3;
+    let living = [100, most, 100].map(|length| must(pool.alloc::<u8>(&stream, length)));
+    let [first, between, last] = living;
+    drop((between, pool));
+    let pool = must(MemPool::builder(device(0)).build());
+    drop(must(pool.alloc::<u8>(&stream, most)));
+    // But it is waited for once, and not whenever memory is short.
+    if let Some(sim) = watch.sim() {
+        let waits = || sim.calls("cudaDeviceSynchronize");
+        let before = waits();
+        for waited in [1, 1] {
+            assert!(pool.alloc::<u8>(&stream, 1 << 50).is_err());
+            assert_eq!(waits() - before, waited);
+        }
+    }
+    drop((first, last, pool, stream));
+    watch.assert_gone();
+    Ok(())
+}
+
+/// Else it would be without end where what it drops fails, too.
+fn a_hook_is_not_called_from_within_itself() -> Outcome {
+    let sim = suite::simulated(1)?;
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    on_drop_error(|_| {
+        if CALLS.fetch_add(1, Ordering::SeqCst) < 10 {
+            drop(Event::new(device(0)));
+        }
+    });
+    let event = must(Event::new(device(0)));
+    sim.add_fault("cudaEventDestroy%1=999");
+    drop(event);
+    assert_eq!(CALLS.swap(0, Ordering::SeqCst), 1);
+    drop(must(Event::new(device(0))));
+    assert_eq!(CALLS.load(Ordering::SeqCst), 1, "it is called again");
+    sim::tell_the_tests();
+    Ok(())
+}
+
+/// Also when the stream's device, of which it is a default stream, could not be made current again.
+fn memory_is_allocated_on_its_stream_after_waiting_for_other_devices() -> Outcome {
+    let sim = suite::simulated(2)?;
+    let (stream, elsewhere) = (Stream::legacy(device(0)), must(Stream::new(device(1))));
+    let most = must(device(0).memory()).free / 4 * 3;
+    let [dropped, pool] = [0; 2].map(|_: u8| must(MemPool::builder(device(0)).build()));
+    must(elsewhere.launch_host_fn(|| std::thread::sleep(Duration::from_millis(50))));
+    drop(must(dropped.alloc::<u8>(&elsewhere, most)));
+    drop(dropped);
+    sim.reset();
+    sim.add_fault("cudaSetDevice#2=999");
+    let mut buffer = must(pool.alloc::<u8>(&stream, most));
+    assert_eq!(sim::heard().len(), 1, "of the device");
+    must(buffer.zero());
+    drop(buffer);
+    assert_eq!(sim.races(), 0, "{}", sim.last_race());
+    // SAFETY: any number may be given.
+    assert_eq!(unsafe { sys::cudaSetDevice(0) }, sys::cudaError_t::cudaSuccess);
     Ok(())
 }
 
@@ -534,10 +717,18 @@ suite! {
         statics_and_thread_locals_end_with_the_process,
         a_forked_child_drops_without_a_call,
         a_child_forked_where_a_device_was_made_current_puts_none_back,
+        a_child_forked_in_a_scope_is_told_that_nothing_came_of_it,
         a_pool_gives_its_peers_up_when_nothing_uses_it,
         a_hook_that_panics_stays_inside,
         a_resource_that_panics_stays_inside,
         an_unloading_runtime_is_success,
+        a_borrowed_handle_gives_nothing_away,
+        a_broken_context_is_told_once_for_each_pool,
+        a_pool_that_cannot_end_yet_is_told_of_once,
+        memory_of_dropped_pools_is_found_where_it_was_freed,
+        memory_beside_living_buffers_is_there_when_it_is_needed,
+        a_hook_is_not_called_from_within_itself,
+        memory_is_allocated_on_its_stream_after_waiting_for_other_devices,
     ],
-    roles: [statics, fork, fork_with_a_device],
+    roles: [statics, fork, fork_with_a_device, fork_in_a_scope],
 }

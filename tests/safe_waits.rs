@@ -15,6 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
 
+use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::{sys, ErrorKind, Event, MemPool, Stream};
 use sim::{device, must};
 use suite::{in_child, Outcome};
@@ -38,6 +39,35 @@ fn a_panic_in_a_scope_waits_for_the_stream() -> Outcome {
     assert!(panicked.is_err());
     assert_eq!(output, [7; 64], "the copy was done when the panic left the scope");
     watch.assert_well();
+    Ok(())
+}
+
+/// A host function can take the scope along to another thread, and lend more while the scope is waiting for it.
+fn what_a_host_function_has_lent_is_waited_for() -> Outcome {
+    // A driver may deadlock when a host function waits for what calls CUDA.
+    let sim = suite::simulated(1)?;
+    let (stream, pool) = stream_and_pool();
+    let buffer = must(pool.from_slice(&stream, &[7_u8; 64]));
+    // Pinned: a copy to other memory waits by itself.
+    let memory = must(NumaAllocator::builder().near(device(0)).build());
+    let mut outputs = [0; 2].map(|_: u8| must(PinnedBox::<[u8]>::zeroed(&memory, 64)));
+    let [first, second] = &mut outputs;
+    let pause = || std::thread::sleep(Duration::from_millis(20));
+    let buffer = &buffer;
+    must(stream.scope(|s| {
+        let lend_both = move || {
+            pause();
+            must(s.launch_host_fn(move || {
+                pause();
+                std::thread::scope(|threads| drop(threads.spawn(|| must(s.copy_to_host(buffer, second)))));
+            }));
+            must(s.launch_host_fn(pause));
+            must(s.copy_to_host(buffer, first));
+        };
+        s.launch_host_fn(move || std::thread::scope(|threads| drop(threads.spawn(lend_both))))
+    }));
+    assert_eq!([&*outputs[0], &*outputs[1]], [[7; 64]; 2], "the copies are done when the scope is over");
+    assert_eq!(sim.races(), 0, "{}", sim.last_race());
     Ok(())
 }
 
@@ -255,6 +285,7 @@ fn an_unloading_runtime_stops_nobody() -> Outcome {
 suite! {
     tests: [
         a_panic_in_a_scope_waits_for_the_stream,
+        what_a_host_function_has_lent_is_waited_for,
         a_scope_waits_although_waiting_fails,
         a_copy_that_cannot_be_ordered_is_waited_for,
         a_host_function_is_waited_for_on_a_broken_device,

@@ -178,7 +178,10 @@ impl Error {
 
     #[cold]
     pub(crate) fn about(mut self, what: impl Into<String>) -> Self {
-        self.0.detail = Detail::About(what.into());
+        // What is known already says more.
+        if matches!(self.0.detail, Detail::None) {
+            self.0.detail = Detail::About(what.into());
+        }
         self
     }
 
@@ -425,6 +428,9 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let missing = error.missing().expect("it says what is missing");
         assert!(missing.contains("cudaMemSetMemPool") && missing.contains("13.0"), "{missing}");
+        let about =
+            Error::failed(cudaError_t::cudaErrorSharedObjectSymbolNotFound, "cudaMemPoolCreate").about("a pool");
+        assert!(about.missing().is_some_and(|missing| missing.contains("cudaMemPoolCreate")), "{about}");
     }
 
     #[test]

@@ -105,7 +105,9 @@ impl MemPool {
     /// Gives the pool back when other clones of it exist.
     pub fn into_raw(self) -> Result<cudaMemPool_t, Self> {
         let inner = Arc::try_unwrap(self.0).map_err(Self)?;
-        registry::remove(inner.raw);
+        if inner.owned {
+            registry::remove(inner.raw);
+        }
         Ok(ManuallyDrop::new(inner).raw)
     }
 
@@ -113,7 +115,7 @@ impl MemPool {
     /// succeeded. A pool with memory in use is destroyed later, which is a success.
     ///
     /// # Errors
-    /// What `cudaMemPoolDestroy` answers, with the pool.
+    /// What `cudaMemPoolDestroy` answers, or [`ErrorKind::DeviceFault`] before it is called, with the pool.
     #[doc(alias = "cudaMemPoolDestroy")]
     pub fn close(self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };
@@ -130,8 +132,9 @@ impl MemPool {
 
     /// Allocates `length` elements, for use in the order of `stream`. Their contents are unspecified.
     ///
-    /// Nothing waits, unless memory is short that pools had which were dropped. No bytes need no CUDA call. An alignment
-    /// of `T` above 256 is met by allocating more.
+    /// Nothing waits, unless memory is short that pools had which were dropped: then for the stream's device and the
+    /// pool's, and for others where it may have been freed. No bytes need no CUDA call. An alignment of `T` above 256 is met
+    /// by allocating more.
     ///
     /// ```
     /// # cuda_mempool::example::run(|device| {
@@ -208,10 +211,16 @@ impl MemPool {
     /// Memory of pools that were dropped must not be what is missing.
     #[cold]
     fn take_again(&self, error: Error, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
-        if error.raw() == cudaError_t::cudaErrorMemoryAllocation && retired::reclaim(stream.device()) {
-            return self.take(stream, bytes).map_err(|error| self.explain(error, stream, bytes));
-        }
-        Err(self.explain(error, stream, bytes))
+        // Waiting makes other devices current, and may fail to put this stream's back.
+        let take = || {
+            let _current = stream.enter("cudaMallocFromPoolAsync")?;
+            self.take(stream, bytes)
+        };
+        let answer = match error.raw() {
+            cudaError_t::cudaErrorMemoryAllocation => retired::reclaim(self.0.location, stream.device(), error, take),
+            _ => Err(error),
+        };
+        answer.map_err(|error| self.explain(error, stream, bytes))
     }
 
     /// Adds the numbers to an out-of-memory error.

@@ -40,6 +40,19 @@ pub use scope::Scope;
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 
+/// The devices that ever had a stream here, as bits: the last is for all from the 63rd on.
+static DEVICES: AtomicU64 = AtomicU64::new(0);
+
+fn bit(device: Device) -> u64 {
+    1 << device.ordinal().clamp(0, 63)
+}
+
+/// The devices that ever had a stream here, where alone memory can have been used and freed.
+pub(crate) fn devices() -> Vec<Device> {
+    let had = DEVICES.load(Ordering::Relaxed);
+    Device::all().into_iter().flatten().filter(|&device| had & bit(device) != 0).collect()
+}
+
 struct Inner {
     raw: cudaStream_t,
     device: Device,
@@ -109,6 +122,7 @@ impl Stream {
 
     fn from_parts(raw: cudaStream_t, device: Device, kind: Kind, owned: bool) -> Self {
         teardown::watch_forks();
+        DEVICES.fetch_or(bit(device), Ordering::Relaxed);
         // Only a stream made here has a handle that nobody else knows.
         let capturable = AtomicBool::new(!owned);
         Self(Arc::new(Inner { raw, device, kind, owned, independent: false, capturable }))

@@ -14,6 +14,8 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// Set while a host function runs: CUDA must not be called from there.
     static IN_HOST_FN: Cell<bool> = const { Cell::new(false) };
+    /// Set while a failure is told: what is dropped by whom it is told may fail, too, and so on without end.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Has the forked children of this process marked. Everything that later needs releasing calls this when it is made.
@@ -163,7 +165,8 @@ static HOOK: RwLock<Option<Arc<Hook>>> = RwLock::new(None);
 /// the process is ending (`cudaErrorCudartUnloading`) is no failure and not told. Where the outcome matters, use the
 /// type's `close`.
 ///
-/// The hook runs on the dropping thread, and must not assume that CUDA can be called.
+/// The hook runs on the dropping thread, and must not assume that CUDA can be called. It is not told of failures of what it
+/// drops itself.
 pub fn on_drop_error(hook: impl Fn(&Error) + Send + Sync + 'static) {
     let hook: Arc<Hook> = Arc::new(hook);
     let before = HOOK.write().unwrap_or_else(PoisonError::into_inner).replace(hook);
@@ -177,9 +180,13 @@ pub(crate) fn report(error: &Error) {
     if error.kind() == ErrorKind::Unloading {
         return;
     }
+    if TELLING.replace(true) {
+        return;
+    }
     let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
     let _ = contain(|| match hook {
         Some(hook) => hook(error),
         None => log::error!("while dropping: {error}"),
     });
+    TELLING.set(false);
 }

@@ -34,7 +34,7 @@ enum Kind {
 
 #[derive(Clone)]
 struct Lent {
-    resource: Arc<dyn DeviceMemoryResource + Send + Sync>,
+    resource: ManuallyDrop<Arc<dyn DeviceMemoryResource + Send + Sync>>,
     bytes: usize,
     alignment: usize,
 }
@@ -61,7 +61,7 @@ impl Home {
         bytes: usize,
         alignment: usize,
     ) -> Self {
-        Self(Kind::Resource(Box::new(Lent { resource, bytes, alignment })))
+        Self(Kind::Resource(Box::new(Lent { resource: ManuallyDrop::new(resource), bytes, alignment })))
     }
 }
 
@@ -146,6 +146,17 @@ impl Lent {
             Err(teardown::Panicked) => {
                 Err(Error::refused(ErrorKind::Other, FREE, "the memory resource panicked when it got memory back"))
             }
+        }
+    }
+}
+
+/// With the last buffer the resource itself may end, whose Drop may be anybody's code, too.
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let resource = unsafe { ManuallyDrop::take(&mut self.resource) };
+        if teardown::contain(|| drop(resource)).is_err() {
+            teardown::report(&Error::refused(ErrorKind::Other, FREE, "the memory resource panicked when it ended"));
         }
     }
 }

@@ -9,17 +9,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_mempool_sys as sys;
-use sys::{cudaMemPoolAttr, cudaMemPool_t};
+use sys::{cudaError_t, cudaMemPoolAttr, cudaMemPool_t};
 
 use super::attributes::{set_word_of, word_of};
 use super::{access, places, Location};
 use crate::error::call;
-use crate::stream::RelaxedCapture;
-use crate::{teardown, Device, Error, Result};
+use crate::stream::{self, RelaxedCapture};
+use crate::{teardown, Device, Error, ErrorKind, Result};
+
+/// What pools take from the system at a time (as measured): with less beside what is allocated, nothing comes back.
+const STEP: u64 = 32 << 20;
 
 struct Retired {
     raw: cudaMemPool_t,
     location: Location,
+    /// Whether it could not be asked the last time, which the hook was told.
+    told: bool,
+    /// How much of it was allocated when devices were last waited for on its account.
+    used_at_wait: u64,
 }
 
 // SAFETY: the runtime's functions may be called with one pool from any thread.
@@ -29,16 +36,21 @@ static RETIRED: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
 /// How many there are, to be asked without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Destroys a pool, or has it wait for its memory. What fails beside that is added to `asides`.
+/// Destroys a pool, or has it wait for its memory. What fails beside that is added to `asides`. An error says that neither
+/// was done.
 ///
 /// # Safety
 /// The pool must be owned, and this its last use.
 pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Vec<Error>) -> Result<()> {
-    let pool = Retired { raw, location };
+    let mut pool = Retired { raw, location, told: false, used_at_wait: u64::MAX };
     match pool.is_empty() {
         Ok(true) => return pool.destroy(asides),
         Ok(false) => {}
-        Err(error) => asides.push(error),
+        Err(error) if error.kind() == ErrorKind::DeviceFault => return Err(error),
+        Err(error) => {
+            asides.push(error);
+            pool.told = true;
+        }
     }
     asides.extend(pool.keep_nothing().err());
     asides.extend(places::leave(raw, location).err());
@@ -48,7 +60,7 @@ pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Ve
     Ok(())
 }
 
-/// Destroys those whose memory is back by now.
+/// Destroys those whose memory is back by now, and gives up those whose context is broken.
 pub(crate) fn sweep() {
     if COUNT.load(Ordering::Relaxed) == 0 || teardown::reachable("cudaMemPoolDestroy").is_err() {
         return;
@@ -56,16 +68,22 @@ pub(crate) fn sweep() {
     let mut failures = Vec::new();
     {
         let mut retired = list();
-        retired.retain(|pool| match pool.is_empty() {
+        retired.retain_mut(|pool| match pool.is_empty() {
             Ok(true) => {
                 let destroyed = pool.destroy(&mut failures);
                 failures.extend(destroyed.err());
                 false
             }
-            Ok(false) => true,
-            Err(error) => {
-                failures.push(error);
+            Ok(false) => {
+                pool.told = false;
                 true
+            }
+            Err(error) => {
+                let lost = error.kind() == ErrorKind::DeviceFault;
+                if !std::mem::replace(&mut pool.told, true) {
+                    failures.push(error);
+                }
+                !lost
             }
         });
         COUNT.store(retired.len(), Ordering::Relaxed);
@@ -74,14 +92,70 @@ pub(crate) fn sweep() {
     failures.iter().for_each(teardown::report);
 }
 
-/// Waits for a device, if that may get memory of ended pools back: memory that is free, but not synchronised. Says whether
-/// it has waited.
-pub(super) fn reclaim(device: Device) -> bool {
-    if COUNT.load(Ordering::Relaxed) == 0 || !list().iter().any(|pool| matches!(pool.used(), Ok(0))) {
-        return false;
+/// Tries an allocation again, which was refused with `error` at `location` for a stream of `device`, if waiting may get
+/// memory of ended pools back: memory that is free, but not synchronised. Waits for those two devices, and for others only
+/// when all of an ended pool's memory is free and still not back.
+pub(super) fn reclaim<R>(
+    location: Location,
+    device: Device,
+    mut error: Error,
+    take: impl Fn() -> Result<R>,
+) -> Result<R> {
+    let freed = freed_since_waited();
+    if freed.is_empty() {
+        return Err(error);
     }
     let _relaxed = RelaxedCapture::enter();
-    device.synchronize().is_ok()
+    let mut waited = true;
+    let mut take_after = |device: Device| {
+        if device.synchronize().is_err() {
+            waited = false;
+            return None;
+        }
+        match take() {
+            Err(again) if again.raw() == cudaError_t::cudaErrorMemoryAllocation => {
+                error = again;
+                None
+            }
+            answer => Some(answer),
+        }
+    };
+    let near = [Some(device), location.owner().filter(|&owner| owner != device)];
+    if let Some(answer) = near.into_iter().flatten().find_map(&mut take_after) {
+        return answer;
+    }
+    if anything_is_free_at(location) {
+        let mut others = stream::devices().into_iter().filter(|&other| !near.contains(&Some(other)));
+        if let Some(answer) = others.find_map(take_after) {
+            return answer;
+        }
+    }
+    if waited {
+        for pool in list().iter_mut() {
+            if let Some(&(_, used)) = freed.iter().find(|(raw, _)| *raw == pool.raw) {
+                pool.used_at_wait = used;
+            }
+        }
+    }
+    Err(error)
+}
+
+/// The pools of which something was freed since devices were waited for, with what is allocated of them. One whose other
+/// buffers live on is waited for once, not whenever memory is short.
+fn freed_since_waited() -> Vec<(cudaMemPool_t, u64)> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return Vec::new();
+    }
+    let freed = |pool: &Retired| {
+        let used = pool.used().ok().filter(|&used| used < pool.used_at_wait)?;
+        (used == 0 || pool.reserved().ok()?.saturating_sub(used) >= STEP).then_some((pool.raw, used))
+    };
+    list().iter().filter_map(freed).collect()
+}
+
+/// Whether a pool whose memory is of the same kind has nothing allocated.
+fn anything_is_free_at(location: Location) -> bool {
+    list().iter().any(|pool| pool.location.owner() == location.owner() && matches!(pool.used(), Ok(0)))
 }
 
 fn list() -> MutexGuard<'static, Vec<Retired>> {
@@ -95,7 +169,11 @@ impl Retired {
             return Ok(false);
         }
         self.trim()?;
-        Ok(word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)? == 0)
+        Ok(self.reserved()? == 0)
+    }
+
+    fn reserved(&self) -> Result<u64> {
+        word_of(self.raw, cudaMemPoolAttr::cudaMemPoolAttrReservedMemCurrent)
     }
 
     fn used(&self) -> Result<u64> {

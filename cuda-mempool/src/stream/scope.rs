@@ -13,7 +13,7 @@ use crate::{teardown, DeviceSlice, DeviceSliceMut, Result, Stream};
 /// Where host memory can be lent to asynchronous work: made by [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'env Stream,
-    /// Whether something may have been enqueued that uses what was lent.
+    /// Whether something may have been enqueued that uses what was lent, and was not waited for.
     lent: AtomicBool,
     /// Its host functions, if it has any.
     host_fns: OnceLock<Arc<Running>>,
@@ -56,7 +56,8 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Capture`](crate::ErrorKind::Capture) on a stream that is being captured and
     /// [`ErrorKind::WrongThread`](crate::ErrorKind::WrongThread), both before `work` is run. The error of `work`, else
-    /// what the wait answers: then nothing of the scope runs any more.
+    /// what the wait answers: then nothing of the scope runs any more. In a child forked by `work`,
+    /// [`ErrorKind::NotPermitted`](crate::ErrorKind::NotPermitted).
     ///
     /// # Aborts
     /// The process, when the runtime refuses to wait by any means although the device's context is intact: the memory
@@ -89,7 +90,8 @@ impl Stream {
         let on_panic = EndOnPanic(&scope);
         let result = work(&scope);
         std::mem::forget(on_panic);
-        let ended = scope.end();
+        // What a forked child has of the scope was enqueued in its parent, and is done there.
+        let ended = scope.end().and_then(|()| teardown::reachable("cudaStreamSynchronize"));
         let result = result?;
         ended?;
         Ok(result)
@@ -160,7 +162,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         if !self.lent.load(Ordering::Relaxed) {
             return self.stream.synchronize();
         }
-        let settled = settle(self.stream);
+        let mut settled = Ok(());
+        // A host function can take the scope to another thread, which lends while that function is being waited for.
+        while self.lent.swap(false, Ordering::Relaxed) {
+            settled = settled.and(settle(self.stream));
+        }
         if let Some(host_fns) = self.host_fns.get() {
             host_fns.end();
         }
