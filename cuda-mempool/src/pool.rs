@@ -105,7 +105,8 @@ impl MemPool {
     /// Gives the pool back when other clones of it exist.
     pub fn into_raw(self) -> Result<cudaMemPool_t, Self> {
         let inner = Arc::try_unwrap(self.0).map_err(Self)?;
-        if inner.owned {
+        // In a forked child, a lock that another thread held stays held.
+        if inner.owned && !teardown::forked() {
             registry::remove(inner.raw);
         }
         Ok(ManuallyDrop::new(inner).raw)
