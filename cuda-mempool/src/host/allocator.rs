@@ -159,8 +159,10 @@ impl NumaAllocator {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], of the system or by the cap, [`ErrorKind::NotPermitted`] in a forked child, or what the
     /// runtime answers.
+    #[inline]
     pub fn try_allocate(&self, layout: Layout) -> Result<NonNull<[u8]>> {
-        self.allocate(layout)
+        refuse_in_child()?;
+        self.0.arena.allocate(layout)
     }
 
     /// Makes a block longer or shorter, or aligns it otherwise, in place where that can be. As much of its contents as fits
@@ -181,15 +183,18 @@ impl NumaAllocator {
     ///
     /// # Safety
     /// The block must be one of this allocator's, by whatever way it was had, and fit the layout, and not be used any more.
+    #[inline]
     pub unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
-        // SAFETY: passed on to the caller.
-        unsafe { self.deallocate(block, layout) };
+        if !teardown::forked() {
+            // SAFETY: passed on to the caller.
+            unsafe { self.0.arena.deallocate(block, layout) };
+        }
     }
 
     /// Why an allocation through a trait failed last, on any thread; the traits' own error does not say, and
     /// [`try_allocate`](Self::try_allocate) does. Asking again answers `None`, as it does in a forked child.
     pub fn take_last_error(&self) -> Option<Error> {
-        // As above.
+        // A lock that another thread held at the fork stays held.
         if teardown::forked() {
             return None;
         }
@@ -233,35 +238,19 @@ impl NumaAllocator {
         }
     }
 
-    #[inline]
-    pub(super) fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>> {
-        refuse_in_child()?;
-        self.0.arena.allocate(layout)
-    }
-
     #[cfg(any(feature = "nightly", feature = "allocator-api2"))]
     pub(super) fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>> {
-        let block = self.allocate(layout)?;
+        let block = self.try_allocate(layout)?;
         // SAFETY: a fresh block is the caller's for its whole length.
         unsafe { block.cast::<u8>().as_ptr().write_bytes(0, block.len()) };
         Ok(block)
-    }
-
-    /// # Safety
-    /// The block is from this allocator and fits the layout, and is not used any more.
-    #[inline]
-    pub(super) unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
-        if !teardown::forked() {
-            // SAFETY: passed on to the caller.
-            unsafe { self.0.arena.deallocate(block, layout) };
-        }
     }
 
     /// Remembers why a trait's method fails.
     #[cfg(any(feature = "nightly", feature = "allocator-api2"))]
     #[cold]
     pub(super) fn note(&self, error: Error) {
-        // As above.
+        // A lock that another thread held at the fork stays held.
         if teardown::forked() {
             return;
         }

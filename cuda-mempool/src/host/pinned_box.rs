@@ -41,7 +41,7 @@ impl<T> PinnedBox<T> {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], of the system or by the cap, or what the runtime answers. The value is dropped then.
     pub fn new(allocator: &NumaAllocator, value: T) -> Result<Self> {
-        let pointer = allocator.allocate(Layout::new::<T>())?.cast::<T>();
+        let pointer = allocator.try_allocate(Layout::new::<T>())?.cast::<T>();
         // SAFETY: the block is fresh, and has room for a `T` at its alignment.
         unsafe { pointer.as_ptr().write(value) };
         Ok(Self { pointer, allocator: allocator.clone() })
@@ -179,7 +179,7 @@ struct Free<'a> {
 impl Drop for Free<'_> {
     fn drop(&mut self) {
         // SAFETY: the memory was allocated with this layout, and what was in it is gone.
-        unsafe { self.allocator.deallocate(self.block, self.layout) };
+        unsafe { self.allocator.free(self.block, self.layout) };
     }
 }
 
@@ -194,7 +194,7 @@ struct Filling<'a, T> {
 impl<'a, T> Filling<'a, T> {
     fn new(allocator: &'a NumaAllocator, length: usize) -> Result<Self> {
         let room = room_for::<T>(length)?;
-        let start = allocator.allocate(room)?.cast();
+        let start = allocator.try_allocate(room)?.cast();
         Ok(Self { start, length: 0, room, allocator })
     }
 

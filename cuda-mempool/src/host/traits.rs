@@ -11,7 +11,7 @@ macro_rules! implement {
                 &self,
                 layout: std::alloc::Layout,
             ) -> Result<std::ptr::NonNull<[u8]>, $($module)::+::AllocError> {
-                Self::allocate(self, layout).map_err(|error| {
+                self.try_allocate(layout).map_err(|error| {
                     self.note(error);
                     $($module)::+::AllocError
                 })
@@ -31,7 +31,7 @@ macro_rules! implement {
             #[inline]
             unsafe fn deallocate(&self, block: std::ptr::NonNull<u8>, layout: std::alloc::Layout) {
                 // SAFETY: the trait's contract.
-                unsafe { Self::deallocate(self, block, layout) }
+                unsafe { self.free(block, layout) }
             }
 
             unsafe fn grow(
