@@ -7,12 +7,16 @@ use crate::peer::{Peer, Role, Sockets};
 use crate::world::*;
 use crate::Test;
 
-pub const ROLES: &[Role] =
-    &[("importer on another device", import_on_another), ("importer that sees one device", import_blindly)];
+pub const ROLES: &[Role] = &[
+    ("importer on another device", import_on_another),
+    ("importer on both devices", import_on_both),
+    ("importer that sees one device", import_blindly),
+];
 
 pub const TESTS: &[Test] = &[
     ("uuids_name_devices", uuids_name_devices),
     ("the_importer_can_work_on_another_device", the_importer_can_work_on_another_device),
+    ("importers_of_one_process_work_on_several_devices", importers_work_on_several_devices),
     ("a_device_that_is_not_seen_is_an_error", a_device_that_is_not_seen_is_an_error),
     ("devices_can_be_numbered_differently", devices_can_be_numbered_differently),
 ];
@@ -59,6 +63,37 @@ fn the_importer_can_work_on_another_device() {
         let bytes = buffer.to_vec().expect("whole");
         assert!(is_all(&bytes[..100], 4) && is_all(&bytes[100..], 3));
         drop((buffer, exporter));
+        peer.finish();
+        assert_unused(&pool);
+    }
+}
+
+/// Two sessions with the same exporter, whose streams are of different devices.
+fn import_on_both(sockets: Sockets) {
+    assert!(two_devices());
+    for (socket, device) in [sockets.session, sockets.other].into_iter().zip(Device::all().expect("devices")) {
+        let stream = Stream::new(device).expect("a stream");
+        let importer = Importer::new(socket, &stream).expect("a session");
+        let mut buffer = receive(&importer).expect("a buffer");
+        buffer.as_slice_mut().fill_bytes(4).expect("access");
+        stream.synchronize().expect("no fault");
+        // Both at once: the pool is imported once.
+        std::mem::forget(importer);
+        std::mem::forget(buffer);
+    }
+}
+
+fn importers_work_on_several_devices() {
+    if !two_devices() || !Device::new(1).and_then(|second| second.can_access(device())).expect("an answer") {
+        return;
+    }
+    for place in places() {
+        let (pool, stream) = (pool_at(place), stream());
+        let (peer, sockets) = Peer::start("importer on both devices");
+        for socket in [sockets.session, sockets.other] {
+            let exporter = Exporter::new(socket, &pool).expect("a session");
+            drop(send(&exporter, slowly_filled(&pool, &stream, 1000, 3)));
+        }
         peer.finish();
         assert_unused(&pool);
     }

@@ -163,11 +163,9 @@ impl Side for ImporterSide {
                 let _ = core.say(state, Body::Welcome, None);
             }
             (ExporterSaid::Pool { origin, number }, Some(fd)) => {
-                let pool = origin::imported(origin, number, || {
-                    let pool = ImportedPool::import_fd(fd.as_fd())?;
-                    state.side.grant(&pool)?;
-                    Ok::<_, Error>(pool)
-                })?;
+                let pool = origin::imported(origin, number, || ImportedPool::import_fd(fd.as_fd()))?;
+                // Also to a pool that another session has imported: that may be on another device.
+                state.side.grant(&pool)?;
                 state.side.pool = Some(SourcePool { pool, fd, origin, number });
             }
             (ExporterSaid::Life, fd) => state.watch(fd),
