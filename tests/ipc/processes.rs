@@ -1,10 +1,14 @@
 //! What processes do beside handing over: they fork, they end without notice, they live in namespaces of their own.
 
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use cuda_mempool::ipc::{Error, Exporter, Importer, Lease, SharedBuffer};
+use cuda_mempool::ipc::{Error, Exporter, ImportedPool, Importer, LegacyHandle, LegacyImport, MemHandle};
+use cuda_mempool::ipc::{Lease, SharedBuffer};
 use cuda_mempool::{sys, ErrorKind};
 
 use crate::hand_over::slowly_filled_fast;
@@ -24,6 +28,7 @@ pub const TESTS: &[Test] = &[
     ("across_process_namespaces", across_process_namespaces),
     ("the_exit_of_a_process_waits_for_what_is_being_closed", exit_while_closing),
     ("a_forked_child_leaves_the_session_alone", a_forked_child_leaves_the_session_alone),
+    ("a_forked_child_waits_for_no_lock", a_forked_child_waits_for_no_lock),
     ("a_death_is_seen_although_a_child_keeps_the_socket", a_death_is_seen_although_a_child_keeps_the_socket),
 ];
 
@@ -114,7 +119,7 @@ fn a_forked_child_leaves_the_session_alone() {
     let held = Held::now();
     let (peer, sockets) = Peer::start("incrementer");
     let exporter = Exporter::new(sockets.session, &pool).expect("a session");
-    let (back_socket, nobody) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let (back_socket, nobody) = UnixStream::pair().expect("a pair");
     let importer = Importer::new(back_socket, &stream).expect("a session");
     let shared = send(&exporter, slowly_filled_fast(&pool, &stream, 1000, 1)).wait().expect("it comes back");
     let lease = send(&exporter, slowly_filled(&pool, &stream, 1000, 5));
@@ -167,6 +172,56 @@ fn find_wrong_in_child((shared, lease, exporter, importer): Session, sim: Option
         },
     ];
     right.iter().enumerate().filter(|(_, &right)| !right).map(|(index, _)| 1 << index).sum()
+}
+
+/// Whoever has a lock at that moment does not exist in the child.
+fn a_forked_child_waits_for_no_lock() {
+    let (pool, stream) = (pool(), stream());
+    let imported = ImportedPool::import_fd(pool.export_fd().expect("a descriptor").as_fd()).expect("a pool");
+    let buffer = pool.alloc_zeroed::<u8>(&stream, 1000).expect("memory");
+    stream.synchronize().expect("no fault");
+    let export = buffer.export_pointer().expect("an export");
+    let nothing = LegacyHandle { handle: MemHandle::from_bytes([0; 64]), offset: 0, bytes: 1 };
+    let socket = || UnixStream::pair().expect("a pair").0;
+    let device = device();
+    let stop = AtomicBool::new(false);
+    let busily = |work: &dyn Fn()| {
+        while !stop.load(Ordering::Relaxed) {
+            work();
+        }
+    };
+    std::thread::scope(|scope| {
+        // SAFETY: nothing writes to the memory, which outlives its imports.
+        scope.spawn(|| busily(&|| drop(unsafe { imported.import::<u8>(&export, &stream) }.expect("a mapping"))));
+        // SAFETY: there is no such memory.
+        scope.spawn(|| busily(&|| drop(unsafe { LegacyImport::<u8>::open(&nothing, device) }.expect_err("nothing"))));
+        scope.spawn(|| busily(&|| drop(Exporter::new(socket(), &pool).expect("a session"))));
+        let children: Vec<i32> = (0..50)
+            .map(|_| {
+                // SAFETY: the child only asks what is refused, and leaves.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: ends the child if it waits.
+                    unsafe { libc::alarm(2) };
+                    let refused = |error: &cuda_mempool::Error| error.kind() == ErrorKind::NotPermitted;
+                    // SAFETY: nothing is imported, here and below.
+                    let right = unsafe { imported.import::<u8>(&export, &stream) }.is_err_and(|error| refused(&error))
+                    // SAFETY: as above.
+                    && unsafe { LegacyImport::<u8>::open(&nothing, device) }.is_err_and(|error| refused(&error))
+                    && Exporter::new(socket(), &pool)
+                        .is_err_and(|error| matches!(error, Error::Cuda(error) if refused(&error)));
+                    // SAFETY: ends the child without the parent's hooks.
+                    unsafe { libc::_exit(i32::from(!right)) };
+                }
+                let mut status = 0;
+                // SAFETY: the child is ours and the out pointer valid.
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                status
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(children, [0; 50], "how the children have ended");
+    });
 }
 
 /// Keeps a buffer, and leaves a child behind that has all its descriptors.

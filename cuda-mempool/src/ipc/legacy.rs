@@ -325,6 +325,7 @@ fn opened() -> MutexGuard<'static, Registry> {
 fn open(handle: &MemHandle, device: Device) -> Result<NonNull<u8>> {
     const FUNCTION: &str = "cudaIpcOpenMemHandle";
     teardown::watch_forks();
+    teardown::reachable(FUNCTION)?;
     let mut opened = opened();
     if let Some((users, base)) = opened.0.get_mut(&(device, *handle)) {
         *users += 1;

@@ -46,6 +46,7 @@ impl MemPool {
     /// [`ErrorKind::InvalidValue`] when the pool was made without that handle type, or what the runtime answers.
     #[doc(alias = "cudaMemPoolExportToShareableHandle")]
     pub fn export_fabric(&self) -> Result<FabricHandle> {
+        teardown::reachable("cudaMemPoolExportToShareableHandle")?;
         fabric_is_permitted(self.location())?;
         let mut bytes = [0_u8; 64];
         // SAFETY: the pool is alive, and for this type the handle is 64 bytes.

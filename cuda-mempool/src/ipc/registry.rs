@@ -18,7 +18,7 @@ use super::handles::{same_bytes, PointerBlob};
 use super::pool::ImportedPool;
 use crate::error::call;
 use crate::stream::order;
-use crate::{Error, ErrorKind, Result, Stream};
+use crate::{teardown, Error, ErrorKind, Result, Stream};
 
 /// One use of a mapping. To be given back with [`release`](Self::release).
 #[derive(Debug)]
@@ -71,6 +71,7 @@ impl Mapping {
         const FUNCTION: &str = "cudaMemPoolImportPointer";
         /// How long a free may take to come to its turn.
         const PATIENCE: Duration = Duration::from_secs(10);
+        teardown::reachable(FUNCTION)?;
         let key = (pool.number(), *blob);
         let started = Instant::now();
         loop {

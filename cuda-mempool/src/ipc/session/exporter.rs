@@ -49,6 +49,7 @@ impl Exporter {
     /// # Errors
     /// As there.
     pub fn with_options(socket: UnixStream, pool: &MemPool, options: &Options) -> Result<Self> {
+        reachable()?;
         let (place, device) = match pool.location() {
             Location::Device(device) => (Place::Device(device.uuid()?), device),
             Location::HostNuma(node) => (Place::HostNuma(node), Device::current()?),
