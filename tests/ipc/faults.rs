@@ -10,11 +10,13 @@ use crate::sim::Sim;
 use crate::world::*;
 use crate::Test;
 
-pub const ROLES: &[Role] = &[("importer with faults", import_with_faults)];
+pub const ROLES: &[Role] =
+    &[("importer with faults", import_with_faults), ("importer that cannot give back", import_and_fail_to_give_back)];
 
 pub const TESTS: &[Test] = &[
     ("calls_of_the_exporter_fail", calls_of_the_exporter_fail),
     ("calls_of_the_importer_fail", calls_of_the_importer_fail),
+    ("a_buffer_that_cannot_be_given_back_stays", a_buffer_that_cannot_be_given_back_stays),
 ];
 
 /// Invalid value: an error that leaves the device as it was.
@@ -122,7 +124,7 @@ fn import_with_faults(mut sockets: Sockets) {
         Ok(importer) => {
             while errors.len() < 4 {
                 match importer.recv_timeout::<u8>(LONG) {
-                    Ok(Some(buffer)) => errors.extend(buffer.close().err().map(Error::Cuda)),
+                    Ok(Some(buffer)) => errors.extend(buffer.close().err().map(|(_, error)| Error::Cuda(error))),
                     Ok(None) => break,
                     Err(error) => errors.push(error),
                 }
@@ -168,5 +170,44 @@ fn calls_of_the_importer_fail() {
             held.assert_again();
             assert_unused(&pool);
         }
+    }
+}
+
+/// Fails to give a buffer back, uses it once more, and gives it back after all.
+fn import_and_fail_to_give_back(sockets: Sockets) {
+    let sim = sim().expect("only started on the simulator");
+    let stream = stream();
+    let held = Held::now();
+    let importer = Importer::with_options(sockets.session, &stream, &options()).expect("a session");
+    let mut buffer = receive(&importer).expect("a buffer");
+    for round in 0..3 {
+        slow(&stream, Duration::from_millis(20));
+        sim.add_fault("cuStreamWriteValue32#1=1");
+        sim.add_fault("cudaLaunchHostFunc#1=1");
+        let (kept, error) = buffer.close().expect_err("the stream cannot write the word");
+        sim.clear_faults();
+        assert_eq!(error.raw(), CODE);
+        buffer = kept;
+        buffer.as_slice_mut().fill_bytes(round).expect("a fill");
+    }
+    buffer.close().map_err(|(_, error)| error).expect("it goes back now");
+    assert!(receive(&importer).is_none());
+    importer.close().expect("an end");
+    held.assert_again();
+}
+
+fn a_buffer_that_cannot_be_given_back_stays() {
+    if sim().is_none() {
+        return;
+    }
+    for environment in [&[][..], &[(BY_HOST, "1")]] {
+        let (pool, stream) = (pool(), stream());
+        let (peer, sockets) = Peer::start_with("importer that cannot give back", environment);
+        let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+        let buffer = send(&exporter, filled_late(&pool, &stream)).wait().expect("it comes back");
+        assert!(is_all(&buffer.to_vec().expect("whole"), 2));
+        drop((buffer, exporter));
+        peer.finish();
+        assert_unused(&pool);
     }
 }

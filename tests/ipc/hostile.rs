@@ -9,17 +9,18 @@ use cuda_mempool::ipc::protocol::nonce::Nonce;
 use cuda_mempool::ipc::{Error, Exporter, Importer, PointerBlob, PointerExport, Violation};
 use cuda_mempool::{DeviceBuffer, MemPool, Stream};
 
-use crate::peer::Role;
+use crate::peer::{Peer, Role, Sockets};
 use crate::raw::*;
 use crate::world::*;
 use crate::Test;
 
-pub const ROLES: &[Role] = &[];
+pub const ROLES: &[Role] = &[("liar about sizes", lie_about_sizes)];
 
 pub const TESTS: &[Test] = &[
     ("a_process_has_no_session_with_itself", a_process_has_no_session_with_itself),
     ("importers_refuse_what_they_are_sent", importers_refuse_what_they_are_sent),
     ("importers_refuse_buffers_that_do_not_fit", importers_refuse_buffers_that_do_not_fit),
+    ("what_does_not_fit_is_unmapped", what_does_not_fit_is_unmapped),
     ("exporters_refuse_what_they_are_sent", exporters_refuse_what_they_are_sent),
     ("a_good_peer_of_raw_frames_is_served", a_good_peer_of_raw_frames_is_served),
     ("a_thousand_random_frames", a_thousand_random_frames),
@@ -302,6 +303,45 @@ fn importers_refuse_buffers_that_do_not_fit() {
         peer.say(Body::Lend(lend(&export)), &[]);
     });
     assert!(matches!(error, Error::Violation(Violation::Generation { .. })), "{error}");
+}
+
+/// Of memory of another process, whose mappings are counted.
+fn lie_about_sizes(mut sockets: Sockets) {
+    let (pool, stream) = (pool(), stream());
+    let (_buffer, export) = victim(&pool, &stream);
+    let mut peer = RawPeer { socket: sockets.session.try_clone().expect("a socket"), ..RawPeer::new().0 };
+    peer.greet(&pool);
+    let mut lend = lend(&export);
+    match sockets.hear() {
+        b'r' => lend.fresh.as_mut().expect("a first hand-over").range += 1,
+        _ => {
+            peer.say(Body::Lend(lend.clone()), &[]);
+            lend = Lend { turn: Turn { slot: 0, generation: 4 }, bytes: lend.bytes + 1, fresh: None, ..lend };
+            sockets.hear();
+        }
+    }
+    peer.say(Body::Lend(lend), &[]);
+    sockets.hear();
+}
+
+fn what_does_not_fit_is_unmapped() {
+    for lie in [b'r', b'e'] {
+        let stream = stream();
+        let held = Held::now();
+        let (peer, mut sockets) = Peer::start("liar about sizes");
+        let importer = Importer::new(sockets.session.try_clone().expect("a socket"), &stream).expect("a session");
+        sockets.say(lie);
+        if lie == b'e' {
+            drop(receive(&importer).expect("a buffer"));
+            sockets.say(lie);
+        }
+        assert!(matches!(importer.recv_timeout::<u8>(LONG), Err(Error::Violation(Violation::Extent))));
+        drop(importer);
+        sockets.say(lie);
+        peer.finish();
+        drop(sockets);
+        held.assert_again();
+    }
 }
 
 /// What an exporter with one buffer lent makes of a peer.

@@ -17,8 +17,11 @@ mod driver;
 #[allow(dead_code)] // As above.
 mod kernel;
 
+mod captures;
+mod crossings;
 mod deaths;
 mod devices;
+mod endings;
 mod faults;
 mod forward;
 mod hand_over;
@@ -39,6 +42,9 @@ const ROLES: &[&[Role]] = &[
     processes::ROLES,
     forward::ROLES,
     deaths::ROLES,
+    endings::ROLES,
+    crossings::ROLES,
+    captures::ROLES,
     devices::ROLES,
     faults::ROLES,
     hostile::ROLES,
@@ -55,6 +61,9 @@ const TESTS: &[&[Test]] = &[
     processes::TESTS,
     forward::TESTS,
     deaths::TESTS,
+    endings::TESTS,
+    crossings::TESTS,
+    captures::TESTS,
     devices::TESTS,
     faults::TESTS,
     hostile::TESTS,

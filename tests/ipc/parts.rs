@@ -28,6 +28,8 @@ pub const TESTS: &[Test] = &[
     ("a_buffer_keeps_its_pool", a_buffer_keeps_its_pool),
     ("extents_are_checked", extents_are_checked),
     ("failures_leave_nothing_behind", failures_leave_nothing_behind),
+    ("what_stays_mapped_keeps_its_order", what_stays_mapped_keeps_its_order),
+    ("streams_of_past_imports_are_let_go", streams_of_past_imports_are_let_go),
     ("events_are_waited_for_by_another_process", events_are_waited_for_by_another_process),
     ("only_interprocess_events_have_handles", only_interprocess_events_have_handles),
     ("legacy_memory_is_opened_in_part", legacy_memory_is_opened_in_part),
@@ -230,14 +232,60 @@ fn failures_leave_nothing_behind() {
         assert_eq!(crate::sim::last_error(), sys::cudaError_t::cudaSuccess, "{function}");
         held.assert_again();
     }
-    // A free that fails leaves the mapping; whoever imports it again gets that, and frees it.
+    // A free that fails gives the buffer back.
     let import = map(&imported, &export, &stream);
-    sim.add_fault("cudaFreeAsync#1=700");
-    assert!(import.close().is_err());
+    sim.add_fault("cudaFreeAsync#1=1");
+    let (import, error) = import.close().expect_err("the free fails");
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
     sim.clear_faults();
-    map(&imported, &export, &stream).close().expect("it is unmapped now");
+    assert!(is_all(&import.to_vec().expect("still mapped"), 0));
+    import.close().map_err(|(_, error)| error).expect("it is unmapped now");
     stream.synchronize().expect("no fault");
     held.assert_again();
+}
+
+/// Where Drop cannot unmap, whoever imports the memory again gets that mapping, and unmaps it behind all that was done
+/// with it.
+fn what_stays_mapped_keeps_its_order() {
+    let Some(sim) = sim() else { return };
+    let (pool, imported, stream) = both_sides();
+    let held = Held::now();
+    let second = crate::world::stream();
+    let buffer = pool.alloc_zeroed::<u8>(&stream, 1000).expect("memory");
+    let export = buffer.export_pointer().expect("an export");
+    stream.synchronize().expect("no fault");
+    let mut import = map(&imported, &export, &stream);
+    slow(&stream, Duration::from_millis(100));
+    import.as_slice_mut().fill_bytes(5).expect("a fill");
+    sim.add_fault("cudaFreeAsync#1=1");
+    drop(import);
+    sim.clear_faults();
+    assert!(!crate::sim::heard().is_empty(), "the hook hears of it");
+    let again = map(&imported, &export, &second);
+    let races = sim.races();
+    again.close().map_err(|(_, error)| error).expect("it is unmapped now");
+    second.synchronize().expect("no fault");
+    assert!(stream.query().expect("no fault"), "the free has waited for what was done before");
+    assert_eq!(sim.races(), races, "{}", sim.last_race());
+    drop((buffer, second));
+    stream.synchronize().expect("no fault");
+    held.assert_again();
+}
+
+fn streams_of_past_imports_are_let_go() {
+    let (pool, imported, stream) = both_sides();
+    let buffer = pool.from_slice::<u8>(&stream, &[7; 1000]).expect("memory");
+    let export = buffer.export_pointer().expect("an export");
+    let kept = map(&imported, &export, &stream);
+    let held = Held::now();
+    for _ in 0..100 {
+        let stream = crate::world::stream();
+        let import = map(&imported, &export, &stream);
+        assert!(is_all(&import.to_vec().expect("mapped"), 7));
+    }
+    assert!(held.streams_since() < 20, "{} streams are kept", held.streams_since());
+    drop((kept, buffer));
+    stream.synchronize().expect("no fault");
 }
 
 /// Has a stream wait for the other process's event, and says what the memory was then.

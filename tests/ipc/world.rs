@@ -179,6 +179,12 @@ impl Held {
         self
     }
 
+    /// How many streams the simulator has now and had not then.
+    pub fn streams_since(&self) -> u64 {
+        let streams = |held: &Self| held.objects.map_or(0, |objects| objects.streams);
+        streams(&Self::now()) - streams(self)
+    }
+
     fn fits_in(&self, before: &Self) -> bool {
         let ours = [self.descriptors.len(), self.keepers, self.pages].into_iter();
         let objects = |held: &Self| {

@@ -1,14 +1,14 @@
 //! Memory of another process, as a buffer of this one.
 
 use std::fmt;
-use std::mem::{size_of, ManuallyDrop};
+use std::mem::size_of;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 
 use bytemuck::Pod;
 
 use super::registry::Mapping;
-use super::session::Borrowed;
+use super::session::{Borrowed, Passages};
 use crate::stream::order;
 use crate::{teardown, DeviceSlice, DeviceSliceMut, Error, Stream};
 
@@ -23,8 +23,11 @@ use crate::{teardown, DeviceSlice, DeviceSliceMut, Error, Stream};
 pub struct ImportedBuffer<T> {
     pointer: NonNull<T>,
     length: usize,
-    stream: ManuallyDrop<Stream>,
-    from: ManuallyDrop<Origin>,
+    stream: Stream,
+    /// Taken only when it is given back.
+    from: Option<Origin>,
+    /// The sessions that it was handed on in.
+    passages: Passages,
 }
 
 /// Whom the memory goes back to.
@@ -49,7 +52,11 @@ impl<T> ImportedBuffer<T> {
     }
 
     fn new(pointer: NonNull<T>, length: usize, stream: Stream, from: Origin) -> Self {
-        Self { pointer, length, stream: ManuallyDrop::new(stream), from: ManuallyDrop::new(from) }
+        Self { pointer, length, stream, from: Some(from), passages: Passages::default() }
+    }
+
+    fn from(&self) -> &Origin {
+        self.from.as_ref().expect("there until it is given back")
     }
 
     /// How many elements there are.
@@ -91,7 +98,7 @@ impl<T> ImportedBuffer<T> {
     /// The number that was sent with it; 0 for one that did not come through a session.
     #[must_use]
     pub fn tag(&self) -> u64 {
-        match &*self.from {
+        match self.from() {
             Origin::Session(borrowed) => borrowed.tag(),
             Origin::Mapping(_) => 0,
         }
@@ -103,52 +110,70 @@ impl<T> ImportedBuffer<T> {
     /// As [`DeviceBuffer::set_stream`](crate::DeviceBuffer::set_stream). The buffer stays on its stream then. A buffer
     /// of a session cannot be moved to a [per-thread stream](Stream::per_thread).
     pub fn set_stream(&mut self, stream: &Stream) -> super::Result<()> {
-        if let Origin::Session(borrowed) = &*self.from {
+        if let Origin::Session(borrowed) = self.from() {
             borrowed.may_use(stream)?;
         }
         order(&self.stream, stream)?;
-        *self.stream = stream.clone();
+        self.stream = stream.clone();
         Ok(())
     }
 
     /// Waits for the stream, and says whether the data was whole when the stream came to it.
     ///
     /// When the exporter ends, gives no sign for too long, or breaks the protocol before its work on the data is done,
-    /// the stream is let go on, so that nothing is stuck. It has then worked on whatever was there.
+    /// the stream is let go on, so that nothing is stuck. It has then worked on whatever was there. The same goes for a
+    /// process that the buffer was [handed on](super::Forwarder) to, and that has returned it.
     ///
     /// # Errors
     /// [`Error::Abandoned`](super::Error::Abandoned) when that has happened, or what synchronising answers.
     pub fn confirm(&self) -> super::Result<()> {
         self.stream.synchronize()?;
-        match &*self.from {
-            Origin::Session(borrowed) => borrowed.confirm(),
-            Origin::Mapping(_) => Ok(()),
+        match self.from() {
+            Origin::Session(borrowed) => borrowed.confirm()?,
+            Origin::Mapping(_) => {}
         }
+        self.passages.confirm()
     }
 
     /// Gives the buffer back, as dropping does, and says whether that succeeded.
     ///
     /// # Errors
-    /// What the runtime answers. An exporter that has gone is no failure.
-    pub fn close(self) -> Result<(), Error> {
-        ManuallyDrop::new(self).give_back()
+    /// What the runtime answers, with the buffer, which is as it was; [`ErrorKind::Capture`](crate::ErrorKind::Capture)
+    /// for a buffer of a session while its stream is being captured. An exporter that has gone is no failure.
+    pub fn close(mut self) -> Result<(), (Self, Error)> {
+        self.give_back().map_err(|error| (self, error))
     }
 
     /// Takes apart what is in the session, for handing it on.
     pub(super) fn session(&self) -> Option<&Borrowed> {
-        match &*self.from {
+        match self.from() {
             Origin::Session(borrowed) => Some(borrowed),
             Origin::Mapping(_) => None,
         }
     }
 
-    /// To be called once, instead of dropping.
+    /// Sessions that it was handed on in, for another time.
+    pub(super) fn passages(&mut self) -> &mut Passages {
+        &mut self.passages
+    }
+
+    /// Once it has succeeded, nothing is left to be done.
     fn give_back(&mut self) -> Result<(), Error> {
-        // SAFETY: neither is used again.
-        let (stream, from) = unsafe { (ManuallyDrop::take(&mut self.stream), ManuallyDrop::take(&mut self.from)) };
-        teardown::try_release("cudaFreeAsync", || match from {
-            Origin::Mapping(mapping) => mapping.release(&stream),
-            Origin::Session(borrowed) => borrowed.give_back(&stream),
+        let Self { stream, from, .. } = self;
+        teardown::try_release("cudaFreeAsync", || {
+            let given_back = match from.take() {
+                Some(Origin::Mapping(mapping)) => {
+                    mapping.release(stream).map_err(|(mapping, error)| (Origin::Mapping(mapping), error))
+                }
+                Some(Origin::Session(borrowed)) => {
+                    borrowed.give_back(stream).map_err(|(borrowed, error)| (Origin::Session(borrowed), error))
+                }
+                None => Ok(()),
+            };
+            given_back.map_err(|(kept, error)| {
+                *from = Some(kept);
+                error
+            })
         })
     }
 }
@@ -200,8 +225,15 @@ impl<T: Pod> ImportedBuffer<T> {
 
 impl<T> Drop for ImportedBuffer<T> {
     fn drop(&mut self) {
-        if let Err(error) = self.give_back() {
-            teardown::report(&error);
+        self.passages.end(&self.stream);
+        match (self.give_back(), self.from.take()) {
+            // A session gives it back as soon as that can be done.
+            (Err(_), Some(Origin::Session(borrowed))) => borrowed.give_back_later(&self.stream),
+            (Err(error), Some(Origin::Mapping(mapping))) => {
+                teardown::report(&error);
+                mapping.keep_mapped(&self.stream);
+            }
+            _ => {}
         }
     }
 }
@@ -211,7 +243,7 @@ impl<T> fmt::Debug for ImportedBuffer<T> {
         f.debug_struct("ImportedBuffer")
             .field("pointer", &self.pointer)
             .field("length", &self.length)
-            .field("stream", &*self.stream)
+            .field("stream", &self.stream)
             .finish_non_exhaustive()
     }
 }

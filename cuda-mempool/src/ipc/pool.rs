@@ -214,7 +214,7 @@ impl ImportedPool {
         match mapping.elements(export.offset, export.bytes) {
             Some((pointer, length)) => Ok(ImportedBuffer::of_mapping(pointer, length, stream.clone(), mapping)),
             None => {
-                mapping.release(stream)?;
+                mapping.let_go(stream)?;
                 Err(Error::refused(
                     ErrorKind::InvalidValue,
                     "cudaMemPoolImportPointer",

@@ -91,6 +91,15 @@ impl Mapping {
         }
     }
 
+    /// Whether importing has to wait: the memory was mapped before, and the free of that has not come to its turn.
+    pub(super) fn is_unmapping(pool: &ImportedPool, blob: &PointerBlob) -> bool {
+        let mut registry = registry();
+        registry.forget_unmapped();
+        let address = registry.by_key.get(&(pool.number(), *blob));
+        let entry = address.and_then(|address| registry.by_address.get(address));
+        entry.is_some_and(|entry| matches!(entry.state, State::Unmapping(_)))
+    }
+
     /// Where the memory starts.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
@@ -116,11 +125,31 @@ impl Mapping {
     /// Ends this use, all of which was ordered on `stream`. The last one frees the mapping there, after all others.
     ///
     /// # Errors
-    /// What ordering and freeing answer. The memory then stays mapped, until it is imported and released again.
-    pub(super) fn release(self, stream: &Stream) -> Result<()> {
+    /// What ordering and freeing answer, with the use, which has not ended.
+    pub(super) fn release(self, stream: &Stream) -> Result<(), (Self, Error)> {
         let mut registry = registry();
         registry.forget_unmapped();
-        registry.release(self.start.as_ptr() as usize, stream)
+        registry.release(self.address(), stream).map_err(|error| (self, error))
+    }
+
+    /// Ends this use in any case, as [`release`](Self::release).
+    ///
+    /// # Errors
+    /// As there. The memory then stays mapped, until it is imported and released again.
+    pub(super) fn let_go(self, stream: &Stream) -> Result<()> {
+        self.release(stream).map_err(|(mapping, error)| {
+            mapping.keep_mapped(stream);
+            error
+        })
+    }
+
+    /// Ends this use without freeing: that is left to whoever imports the memory again.
+    pub(super) fn keep_mapped(self, stream: &Stream) {
+        registry().end_use(self.address(), stream);
+    }
+
+    fn address(&self) -> usize {
+        self.start.as_ptr() as usize
     }
 }
 
@@ -195,7 +224,9 @@ impl Registry {
         match size {
             Ok(size) => Ok(Mapping { start, size }),
             Err(error) => {
-                let _ = self.release(address as usize, stream);
+                if self.release(address as usize, stream).is_err() {
+                    self.end_use(address as usize, stream);
+                }
                 Err(error)
             }
         }
@@ -204,11 +235,8 @@ impl Registry {
     fn release(&mut self, address: usize, stream: &Stream) -> Result<()> {
         let Some(entry) = self.by_address.get_mut(&address) else { return Ok(()) };
         let State::Mapped { users, streams, .. } = &mut entry.state else { return Ok(()) };
-        *users -= 1;
-        if *users > 0 {
-            if !streams.contains(stream) {
-                streams.push(stream.clone());
-            }
+        if *users > 1 {
+            self.end_use(address, stream);
             return Ok(());
         }
         for before in &*streams {
@@ -225,6 +253,21 @@ impl Registry {
         }
         entry.state = State::Unmapping(done);
         Ok(())
+    }
+
+    /// Ends a use that was not the last, or could not be.
+    fn end_use(&mut self, address: usize, stream: &Stream) {
+        /// From here on it is worth looking for streams that are done.
+        const MANY: usize = 16;
+        let Some(entry) = self.by_address.get_mut(&address) else { return };
+        let State::Mapped { users, streams, .. } = &mut entry.state else { return };
+        *users -= 1;
+        if streams.len() >= MANY {
+            streams.retain(|stream| !stream.query().unwrap_or(false));
+        }
+        if !streams.contains(stream) {
+            streams.push(stream.clone());
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod lender;
 pub mod nonce;
 mod origin;
 mod page;
+mod passages;
 mod shared;
 mod signals;
 mod socket;
@@ -31,6 +32,7 @@ pub use self::exporter::{Exporter, Forwarder};
 pub use self::frame::Farewell;
 pub use self::importer::Importer;
 pub use self::lease::{Lease, Loan};
+pub(super) use self::passages::Passages;
 pub use self::shared::SharedBuffer;
 pub use self::violation::Violation;
 

@@ -38,7 +38,7 @@ impl Borrowed {
 
     /// An error when the exporter was gone before the data was there.
     pub(crate) fn confirm(&self) -> Result<()> {
-        match self.session.lock().is_abandoned(self.turn.slot) {
+        match self.session.is_abandoned(self.turn.slot) {
             true => Err(Error::Abandoned),
             false => Ok(()),
         }
@@ -51,9 +51,15 @@ impl Borrowed {
         Some(Source { start: mapped.mapping.start(), range: mapped.mapping.size() as u64, blob: mapped.blob })
     }
 
-    /// Gives the buffer back behind what was enqueued on `stream`.
-    pub(crate) fn give_back(self, stream: &Stream) -> crate::Result<()> {
-        self.session.give_back(&mut self.session.lock(), self.turn, stream)
+    /// Gives the buffer back behind what was enqueued on `stream`. If that fails, nothing has changed.
+    pub(crate) fn give_back(self, stream: &Stream) -> Result<(), (Self, crate::Error)> {
+        let given_back = self.session.give_back(&mut self.session.lock(), self.turn, stream);
+        given_back.map_err(|error| (self, error))
+    }
+
+    /// Gives the buffer back as soon as that can be done: not while the stream is being captured, nor in a host function.
+    pub(crate) fn give_back_later(self, stream: &Stream) {
+        self.session.postpone(&mut self.session.lock(), Late::Return(self.turn, stream.clone()));
     }
 }
 
@@ -77,6 +83,8 @@ pub(super) struct ImporterSide {
     mapped: Vec<Option<Mapped>>,
     /// By slot, the last word that was left to a stream to write: it may still be on its way.
     left: HashMap<u32, LeftWord>,
+    /// What could not be done when it was due.
+    late: Vec<Late>,
     /// Nobody will receive anything any more.
     pub(super) refusing: bool,
 }
@@ -88,6 +96,16 @@ pub(super) struct SourcePool {
     pub(super) fd: OwnedFd,
     pub(super) origin: Nonce,
     pub(super) number: u64,
+}
+
+/// What has to wait for the end of a capture.
+enum Late {
+    /// Giving a buffer back behind what was enqueued on a stream.
+    Return(Turn, Stream),
+    /// Giving a buffer back that no stream has used, and whether it is mapped.
+    Refusal(Turn, bool),
+    /// Unmapping the memory of a slot.
+    Unmapping(Turn),
 }
 
 /// What a stream writes when it gets there.
@@ -117,12 +135,19 @@ impl ImporterSide {
             offers: VecDeque::new(),
             mapped: Vec::new(),
             left: HashMap::new(),
+            late: Vec::new(),
             refusing: false,
         }
     }
 
     pub(super) fn mapped(&self, slot: u32) -> Option<&Mapped> {
         self.mapped.get(slot as usize)?.as_ref()
+    }
+
+    /// Whether the memory of an offer is still to be unmapped from when it was another buffer's.
+    pub(super) fn is_unmapping(&self, offer: &Lend) -> bool {
+        let (Some(fresh), Some(source)) = (&offer.fresh, &self.pool) else { return false };
+        Mapping::is_unmapping(&source.pool, &fresh.blob)
     }
 
     pub(super) fn keep(&mut self, slot: u32, mapped: Mapped) {
@@ -133,15 +158,28 @@ impl ImporterSide {
         self.mapped[index] = Some(mapped);
     }
 
+    /// Unmaps the memory of a slot, if it is mapped, behind what was enqueued on a stream. If that fails, it stays.
+    fn release(&mut self, slot: u32, stream: &Stream) -> crate::Result<()> {
+        let Some(place) = self.mapped.get_mut(slot as usize) else { return Ok(()) };
+        let Some(mapped) = place.take() else { return Ok(()) };
+        mapped.mapping.release(stream).map_err(|(mapping, error)| {
+            *place = Some(Mapped { mapping, ..mapped });
+            error
+        })
+    }
+
+    /// Leaves the memory of a slot mapped, for whoever imports it again.
+    fn keep_mapped(&mut self, slot: u32, stream: &Stream) {
+        if let Some(mapped) = self.mapped.get_mut(slot as usize).and_then(Option::take) {
+            mapped.mapping.keep_mapped(stream);
+        }
+    }
+
     fn note_left(&mut self, slot: u32, stream: &Stream, value: u32) {
         match self.left.get_mut(&slot) {
             Some(left) if left.stream == *stream => left.value = value,
             _ => drop(self.left.insert(slot, LeftWord { stream: stream.clone(), value })),
         }
-    }
-
-    fn take(&mut self, slot: u32) -> Option<Mapped> {
-        self.mapped.get_mut(slot as usize)?.take()
     }
 }
 
@@ -184,22 +222,32 @@ impl Side for ImporterSide {
         self.refusing || !matches!(body, Body::Lend(_))
     }
 
-    fn tick(_core: &Core<Self>, _state: &mut State<Self>) -> bool {
-        false
+    fn tick(core: &Core<Self>, state: &mut State<Self>) -> bool {
+        for late in std::mem::take(&mut state.side.late) {
+            match late {
+                Late::Return(turn, stream) => core.give_back_in_the_end(state, turn, stream),
+                Late::Refusal(turn, mapped) => core.give_back_unused(state, turn, mapped),
+                Late::Unmapping(turn) => core.unmap(state, turn),
+            }
+        }
+        !state.side.late.is_empty()
     }
 
-    fn let_go(state: &mut State<Self>) {
-        for turn in state.side.book.unmap_idle() {
-            if let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) {
-                state.report(mapping.release(&stream));
-            }
+    fn let_go(core: &Core<Self>, state: &mut State<Self>) {
+        let idle = state.side.book.unmap_idle();
+        // They stay offers, so that who asks hears of the end, but nobody will receive them.
+        let offered = state.side.offers.iter().map(|offer| offer.turn);
+        for turn in idle.into_iter().chain(offered).collect::<Vec<_>>() {
+            core.unmap(state, turn);
         }
     }
 
-    fn bury(_state: &mut State<Self>) {}
+    fn bury(_core: &Core<Self>, _state: &mut State<Self>) {}
 
     fn close(core: &Core<Self>, state: &mut State<Self>) -> Result<()> {
         if state.ended.is_none() {
+            // What the exporter hands over at this moment must not be lost on the way.
+            core.stop_listening(state);
             for turn in state.side.book.unmap_idle() {
                 core.unmap(state, turn);
             }
@@ -212,7 +260,7 @@ impl Side for ImporterSide {
     }
 
     fn is_done(&self) -> bool {
-        true
+        self.late.is_empty()
     }
 }
 
@@ -231,38 +279,90 @@ impl ImporterSide {
 }
 
 impl Core<ImporterSide> {
+    /// Gives a buffer back behind what was enqueued on a stream. If that fails, nothing has changed.
     fn give_back(&self, state: &mut State<ImporterSide>, turn: Turn, stream: &Stream) -> crate::Result<()> {
-        if state.ended.is_some() {
-            return match state.side.take(turn.slot) {
-                Some(Mapped { mapping, .. }) => mapping.release(stream),
-                None => Ok(()),
-            };
-        }
+        usable(stream)?;
         let passing = state.side.mapped(turn.slot).is_some_and(|mapped| mapped.passing);
-        if passing {
-            if let Some(Mapped { mapping, .. }) = state.side.take(turn.slot) {
-                mapping
-                    .release(stream)
-                    .inspect_err(|error| self.end(state, Why::Cuda(error.raw(), error.function())))?;
+        if state.ended.is_some() || passing {
+            state.side.release(turn.slot, stream)?;
+        }
+        if state.ended.is_some() {
+            return Ok(());
+        }
+        match self.write_done(state, stream, turn.slot, turn.generation) {
+            Err(error) if passing => {
+                self.fail(state, error);
+                return Ok(());
             }
-        } else if let Some(Some(mapped)) = state.side.mapped.get_mut(turn.slot as usize) {
+            written => written?,
+        }
+        if let Some(Some(mapped)) = state.side.mapped.get_mut(turn.slot as usize) {
             if mapped.stream != *stream {
                 mapped.stream = stream.clone();
             }
         }
-        self.finish(state, turn, stream)?;
-        state.side.book.give_back(turn, !passing);
-        // That the exporter has gone is no failure of giving back.
-        let _ = self.say(state, Body::Return { turn, mapped: !passing }, None);
+        self.say_returned(state, turn, !passing);
         Ok(())
     }
 
-    /// Says that a turn is over when the stream has done what was enqueued so far.
-    fn finish(&self, state: &mut State<ImporterSide>, turn: Turn, stream: &Stream) -> crate::Result<()> {
-        let written = usable(stream).and_then(|()| self.write_done(state, stream, turn.slot, turn.generation));
-        written.or_else(|error| self.finish_by_host(state, turn, stream, error))
+    /// Gives a buffer back that nobody holds any more.
+    fn give_back_in_the_end(&self, state: &mut State<ImporterSide>, turn: Turn, stream: Stream) {
+        match self.give_back(state, turn, &stream) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Capture => self.postpone(state, Late::Return(turn, stream)),
+            Err(error) => {
+                self.fail(state, error);
+                state.side.keep_mapped(turn.slot, &stream);
+            }
+        }
     }
 
+    /// Gives back a buffer that no stream has used in this turn. The work of the turn before may still be going on: it must
+    /// not be said to be over by what is said of this one.
+    pub(super) fn give_back_unused(&self, state: &mut State<ImporterSide>, turn: Turn, mapped: bool) {
+        if state.ended.is_some() {
+            return self.unmap(state, turn);
+        }
+        let passing = state.side.mapped(turn.slot).is_some_and(|mapped| mapped.passing);
+        let still_writing = self.still_writing(state, turn.slot);
+        let last_use = || state.side.mapped(turn.slot).filter(|_| passing).map(|mapped| mapped.stream.clone());
+        let finished = match still_writing.or_else(last_use) {
+            Some(stream) => self.finish_unused(state, turn, passing, &stream),
+            None => {
+                if let Some(signals) = self.signals() {
+                    signals.set(Word::Done, turn.slot, turn.generation);
+                }
+                Ok(())
+            }
+        };
+        match finished {
+            Ok(()) => self.say_returned(state, turn, mapped && !passing),
+            Err(error) if error.kind() == ErrorKind::Capture => self.postpone(state, Late::Refusal(turn, mapped)),
+            Err(error) => self.fail(state, error),
+        }
+    }
+
+    fn finish_unused(
+        &self,
+        state: &mut State<ImporterSide>,
+        turn: Turn,
+        passing: bool,
+        stream: &Stream,
+    ) -> crate::Result<()> {
+        usable(stream)?;
+        if passing {
+            state.side.release(turn.slot, stream)?;
+        }
+        self.write_done(state, stream, turn.slot, turn.generation)
+    }
+
+    fn say_returned(&self, state: &mut State<ImporterSide>, turn: Turn, mapped: bool) {
+        state.side.book.give_back(turn, mapped);
+        // That the exporter has gone is no failure of giving back.
+        let _ = self.say(state, Body::Return { turn, mapped }, None);
+    }
+
+    /// Says that a turn is over when the stream has done what was enqueued so far.
     fn write_done(&self, state: &mut State<ImporterSide>, stream: &Stream, slot: u32, value: u32) -> crate::Result<()> {
         if self.enqueue_write(state, stream, slot, value)? {
             state.side.note_left(slot, stream, value);
@@ -277,70 +377,37 @@ impl Core<ImporterSide> {
         (!written).then(|| left.stream.clone())
     }
 
-    /// The stream cannot write the word: waits for it, and writes the word from here.
-    #[cold]
-    fn finish_by_host(
-        &self,
-        state: &mut State<ImporterSide>,
-        turn: Turn,
-        stream: &Stream,
-        error: crate::Error,
-    ) -> crate::Result<()> {
-        match stream.synchronize() {
-            Err(still) if still.kind() != ErrorKind::DeviceFault => {
-                self.end(state, Why::Cuda(error.raw(), error.function()));
-                Err(error)
-            }
-            _ => {
-                if let Some(signals) = self.signals() {
-                    signals.set(Word::Done, turn.slot, turn.generation);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Gives back a buffer that no stream has used in this turn. The work of the turn before may still be going on: it must
-    /// not be said to be over by what is said of this one.
-    pub(super) fn give_back_unused(&self, state: &mut State<ImporterSide>, turn: Turn, mapped: bool) {
-        if state.ended.is_some() {
-            return;
-        }
-        let passing = state.side.mapped(turn.slot).is_some_and(|mapped| mapped.passing);
-        let mut behind = self.still_writing(state, turn.slot);
-        if passing {
-            if let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) {
-                let stream = behind.get_or_insert(stream);
-                state.report(mapping.release(stream));
-            }
-        }
-        match (behind, self.signals()) {
-            (Some(stream), _) => {
-                let finished = self.finish(state, turn, &stream);
-                state.report(finished);
-            }
-            (None, Some(signals)) => signals.set(Word::Done, turn.slot, turn.generation),
-            (None, None) => {}
-        }
-        if state.ended.is_some() {
-            return;
-        }
-        let mapped = mapped && !passing;
-        state.side.book.give_back(turn, mapped);
-        let _ = self.say(state, Body::Return { turn, mapped }, None);
-    }
-
-    /// Unmaps the memory of a slot behind its last use, and tells the exporter.
+    /// Unmaps the memory of a slot behind its last use, and tells the exporter, if it is there.
     fn unmap(&self, state: &mut State<ImporterSide>, turn: Turn) {
-        let Some(Mapped { mapping, stream, .. }) = state.side.take(turn.slot) else { return };
-        let outcome =
-            mapping.release(&stream).and_then(|()| self.write_done(state, &stream, turn.slot, unmapped(turn)));
-        match outcome {
+        let Some(stream) = state.side.mapped(turn.slot).map(|mapped| mapped.stream.clone()) else { return };
+        let ended = state.ended.is_some();
+        let unmapped = usable(&stream).and_then(|()| {
+            state.side.release(turn.slot, &stream)?;
+            if ended {
+                return Ok(());
+            }
+            self.write_done(state, &stream, turn.slot, unmapped(turn))
+        });
+        match unmapped {
+            Ok(()) if ended => {}
             Ok(()) => drop(self.say(state, Body::Retired(turn), None)),
+            Err(error) if error.kind() == ErrorKind::Capture => self.postpone(state, Late::Unmapping(turn)),
             Err(error) => {
-                self.end(state, Why::Cuda(error.raw(), error.function()));
-                state.report(Err(error));
+                self.fail(state, error);
+                state.side.keep_mapped(turn.slot, &stream);
             }
         }
+    }
+
+    fn postpone(&self, state: &mut State<ImporterSide>, late: Late) {
+        state.side.late.push(late);
+        // Not to sleep before it has looked at this, where it is the keeper that postpones.
+        self.waker.wake();
+    }
+
+    /// Ends the session because of what the exporter will wait for in vain.
+    fn fail(&self, state: &mut State<ImporterSide>, error: crate::Error) {
+        self.end(state, Why::Cuda(error.raw(), error.function()));
+        state.report(Err(error));
     }
 }

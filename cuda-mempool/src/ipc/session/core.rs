@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::ended::{Ended, Why};
@@ -42,10 +43,10 @@ pub(super) trait Side: Sized + Send + 'static {
     fn tick(core: &Core<Self>, state: &mut State<Self>) -> bool;
 
     /// Lets go of what waits for the peer, when the session has ended and no stream waits any more.
-    fn let_go(state: &mut State<Self>);
+    fn let_go(core: &Core<Self>, state: &mut State<Self>);
 
     /// Lets go of what the peer was using, when its work is known to have ended.
-    fn bury(state: &mut State<Self>);
+    fn bury(core: &Core<Self>, state: &mut State<Self>);
 
     /// Nobody uses this end any more: says what has to be said.
     fn close(core: &Core<Self>, state: &mut State<Self>) -> Result<()>;
@@ -96,6 +97,8 @@ pub(super) struct State<S: Side> {
     pub settled: bool,
     /// What the peer gave as its reason for leaving.
     pub farewell: Option<Farewell>,
+    /// The peer can say nothing more, and that does not mean that it has gone.
+    pub deaf: bool,
 }
 
 /// A wait that a stream was given.
@@ -136,6 +139,7 @@ impl<S: Side> Core<S> {
             closing: false,
             settled: false,
             farewell: None,
+            deaf: false,
         };
         let core = Arc::new(Self {
             socket,
@@ -237,6 +241,16 @@ impl<S: Side> Core<S> {
         }
     }
 
+    /// Whether the session has ended, and nothing of it waits any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().ended.as_ref().is_some_and(|ended| ended.rescued)
+    }
+
+    /// Whether the data of a slot is not what it was to become.
+    pub(super) fn is_abandoned(&self, slot: u32) -> bool {
+        self.lock().is_abandoned(slot)
+    }
+
     /// Has those look again who wait for a change.
     pub(super) fn tell_waiting(&self, state: &State<S>) {
         if state.waiting > 0 {
@@ -250,6 +264,7 @@ impl<S: Side> Core<S> {
         while state.ended.is_none() && wanted(state) {
             match state.wire.hear(self.socket.as_fd()) {
                 Ok(Heard::Nothing) => break,
+                Ok(Heard::Closed) if state.deaf => break,
                 Ok(Heard::Closed) => {
                     let why = match state.farewell {
                         Some(farewell) if farewell != Farewell::Done => Why::Left(farewell),
@@ -271,12 +286,19 @@ impl<S: Side> Core<S> {
         }
     }
 
-    /// Reads frames until `ask` has an answer or the time is up.
+    /// Lets nothing more in, and takes what is in already: so the peer knows of each frame whether it was heard.
+    pub(super) fn stop_listening(&self, state: &mut State<S>) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Read);
+        state.deaf = true;
+        self.pump(state, |_| true);
+    }
+
+    /// Reads frames until `ask` has an answer. Pending when the time is up.
     pub(super) fn wait_for<T>(
         &self,
         deadline: Option<Instant>,
         mut ask: impl FnMut(&mut State<S>) -> Result<Answer<T>>,
-    ) -> Result<T> {
+    ) -> Result<Poll<T>> {
         reachable()?;
         let started = Instant::now();
         let mut guard = self.lock();
@@ -286,8 +308,8 @@ impl<S: Side> Core<S> {
             }
             let now = Instant::now();
             match ask(&mut guard)? {
-                Answer::Ready(answer) => return Ok(answer),
-                _ if deadline.is_some_and(|deadline| deadline <= now) => return Err(Error::TimedOut),
+                Answer::Ready(answer) => return Ok(Poll::Ready(answer)),
+                _ if deadline.is_some_and(|deadline| deadline <= now) => return Ok(Poll::Pending),
                 Answer::OnWord if now - started < SPIN => {
                     guard.unlocked(|| spin(now - started));
                     continue;
@@ -428,6 +450,14 @@ impl<S: Side> State<S> {
         if let Err(error) = outcome {
             self.after.push(After::Report(error));
         }
+    }
+}
+
+/// What has come before the time was up.
+pub(super) fn in_time<T>(answer: Poll<T>) -> Result<T> {
+    match answer {
+        Poll::Ready(answer) => Ok(answer),
+        Poll::Pending => Err(Error::TimedOut),
     }
 }
 

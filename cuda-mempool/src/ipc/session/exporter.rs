@@ -157,15 +157,15 @@ impl Forwarder {
     /// Gives the buffer back, for the reasons given there.
     pub fn send<T: Pod + Send>(
         &self,
-        buffer: ImportedBuffer<T>,
+        mut buffer: ImportedBuffer<T>,
     ) -> Result<Lease<ImportedBuffer<T>>, (ImportedBuffer<T>, Error)> {
-        match self.lend(&buffer) {
-            Ok(turn) => Ok(Lease::passing(buffer, Arc::clone(&self.handle), turn)),
+        match self.lend(&mut buffer) {
+            Ok(turn) => Ok(Lease::new(buffer, Arc::clone(&self.handle), turn)),
             Err(error) => Err((buffer, error)),
         }
     }
 
-    fn lend<T: Pod + Send>(&self, buffer: &ImportedBuffer<T>) -> Result<Turn> {
+    fn lend<T: Pod + Send>(&self, buffer: &mut ImportedBuffer<T>) -> Result<Turn> {
         reachable()?;
         let source = buffer.session().ok_or(Error::ForeignMemory)?.source().ok_or(Error::ForeignMemory)?;
         let extent = Extent {
@@ -174,14 +174,19 @@ impl Forwarder {
             element: size_of::<T>(),
             tag: buffer.tag(),
         };
-        let mut state = self.handle.lock();
-        let slot = state.side.book.enter().ok_or(Error::Full)?;
         let fresh = || Fresh { passing: true, range: source.range, blob: source.blob };
-        let lent = self.handle.lend(&mut state, buffer.stream(), slot, &extent, fresh);
-        if lent.is_err() && state.ended.is_none() {
-            state.side.book.retire(slot);
-        }
-        lent
+        buffer.passages().forget_what_is_over();
+        let mut state = self.handle.lock();
+        let slot = match buffer.passages().slot_in(&self.handle.core) {
+            Some(slot) => slot,
+            None => {
+                self.handle.alive(&state)?;
+                let slot = state.side.book.enter().ok_or(Error::Full)?;
+                buffer.passages().add(Arc::clone(&self.handle.core), slot);
+                slot
+            }
+        };
+        self.handle.lend(&mut state, buffer.stream(), slot, &extent, fresh)
     }
 
     /// Ends the session as dropping does, and waits until all that it took is given back.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 
 use super::borrower::{Borrowed, ImporterSide, Mapped};
-use super::core::{deadline_in, Answer, Core, State};
+use super::core::{deadline_in, in_time, Answer, Core, State};
 use super::ended::Why;
 use super::exporter::Greeting;
 use super::frame::{Farewell, Lend};
@@ -32,6 +32,15 @@ use crate::{Device, Stream};
 pub struct Importer {
     handle: Arc<Handle<ImporterSide>>,
     stream: Stream,
+}
+
+/// What to do about memory that is still to be unmapped from when it was another buffer's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnUnmapping {
+    /// It cannot be received yet.
+    IsPending,
+    /// It can: to import it waits.
+    Waits,
 }
 
 impl Importer {
@@ -56,7 +65,8 @@ impl Importer {
 
     /// Waits for the next buffer. `None` when the exporter has said that nothing more will come.
     ///
-    /// The GPU's work in front of it is not waited for: the buffer's stream does that.
+    /// The GPU's work in front of it is not waited for: the buffer's stream does that. (But memory that this process is
+    /// still to unmap, when it is freed by the exporter and handed over as another buffer's, is waited for.)
     ///
     /// # Errors
     /// [`Error::PeerGone`] or [`Error::PeerLeft`] when the exporter has ended without a word; [`Error::Violation`],
@@ -64,7 +74,7 @@ impl Importer {
     /// when the memory cannot be mapped (after which it is on its way back, too), or while the stream is being captured
     /// (after which it can still be received).
     pub fn recv<T: Pod>(&self) -> Result<Option<ImportedBuffer<T>>> {
-        self.recv_until(None)
+        in_time(self.recv_until(None, OnUnmapping::IsPending)?)
     }
 
     /// As [`recv`](Self::recv), but not for ever.
@@ -72,22 +82,19 @@ impl Importer {
     /// # Errors
     /// As there, and [`Error::TimedOut`].
     pub fn recv_timeout<T: Pod>(&self, timeout: Duration) -> Result<Option<ImportedBuffer<T>>> {
-        self.recv_until(deadline_in(timeout))
+        in_time(self.recv_until(deadline_in(timeout), OnUnmapping::IsPending)?)
     }
 
     /// As [`recv`](Self::recv), but does not wait.
     ///
     /// On a machine without stream memory operations, a buffer whose data is not there yet is pending, and the socket
-    /// does not tell when that changes: try again after a while.
+    /// does not tell when that changes: try again after a while. Memory that this process is still to unmap is waited for
+    /// here as well, as the socket would not tell of that either.
     ///
     /// # Errors
     /// As there.
     pub fn try_recv<T: Pod>(&self) -> Result<Poll<Option<ImportedBuffer<T>>>> {
-        match self.recv_until(Some(Instant::now())) {
-            Ok(received) => Ok(Poll::Ready(received)),
-            Err(Error::TimedOut) if self.handle.lock().ended.is_none() => Ok(Poll::Pending),
-            Err(error) => Err(error),
-        }
+        self.recv_until(Some(Instant::now()), OnUnmapping::Waits)
     }
 
     /// Ends the session as dropping does, and waits until all that it took is given back. A process that ends without
@@ -106,24 +113,35 @@ impl Importer {
         self.handle.abort();
     }
 
-    fn recv_until<T: Pod>(&self, deadline: Option<Instant>) -> Result<Option<ImportedBuffer<T>>> {
+    fn recv_until<T: Pod>(
+        &self,
+        deadline: Option<Instant>,
+        on_unmapping: OnUnmapping,
+    ) -> Result<Poll<Option<ImportedBuffer<T>>>> {
         let core = &*self.handle;
-        let offer = core.wait_for(deadline, |state| {
+        let offered = core.wait_for(deadline, |state| {
             if state.farewell == Some(Farewell::Done) && state.side.offers.is_empty() {
                 return Ok(Answer::Ready(None));
             }
             core.alive(state)?;
-            let Some(turn) = state.side.offers.front().map(|offer| offer.turn) else { return Ok(Answer::OnFrame) };
+            let Some(offer) = state.side.offers.front() else { return Ok(Answer::OnFrame) };
             // While it cannot be received, it stays for another try.
             usable(&self.stream)?;
-            if core.may_go_on(turn) {
-                Ok(Answer::Ready(state.side.offers.pop_front()))
-            } else {
+            let turn = offer.turn;
+            if !core.may_go_on(turn) {
                 core.note_wait(state, turn);
                 Ok(Answer::OnWord)
+            } else if on_unmapping == OnUnmapping::IsPending && state.side.is_unmapping(offer) {
+                Ok(Answer::OnWord)
+            } else {
+                Ok(Answer::Ready(state.side.offers.pop_front()))
             }
         })?;
-        offer.map(|offer| self.accept(offer)).transpose()
+        Ok(match offered {
+            Poll::Ready(Some(offer)) => Poll::Ready(Some(self.accept(offer)?)),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
     }
 
     fn accept<T: Pod>(&self, offer: Lend) -> Result<ImportedBuffer<T>> {
@@ -140,14 +158,13 @@ impl Importer {
             };
             let fits = mapping.size() as u64 == fresh.range;
             let mapped = Mapped { mapping, blob: fresh.blob, stream: self.stream.clone(), passing: fresh.passing };
-            if let Err(error) = core.alive(&state) {
-                state.report(mapped.mapping.release(&self.stream));
-                return Err(error);
-            }
             state.side.keep(offer.turn.slot, mapped);
             if !fits {
                 core.end(&mut state, Why::Violation(Violation::Extent));
-                return Err(Violation::Extent.into());
+            }
+            if let Err(error) = core.alive(&state) {
+                core.give_back_unused(&mut state, offer.turn, true);
+                return Err(error);
             }
         }
         let mut state = core.lock();

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use super::core::{Core, Side, State};
 use super::ended::{Ended, Why};
+use super::signals::usable;
 use super::socket;
 use super::wire::WireError;
+use crate::stream::RelaxedCapture;
 use crate::{teardown, ErrorKind, Event};
 
 /// How often it looks around while something goes on.
@@ -67,6 +69,8 @@ impl<S: Side> Keeper<S> {
     /// Does what is due. Nothing is left to be done, for ever, when it gives nothing to sleep for.
     fn look_around(&mut self) -> Option<Sleep> {
         let (core, seen) = (&*self.core, &mut self.seen);
+        // Another thread's capture must not be invalidated by what is done and asked here.
+        let _relaxed = RelaxedCapture::enter();
         let mut state = core.lock();
         let heard_before = state.traffic;
         look_at_socket(core, &mut state, seen);
@@ -81,7 +85,7 @@ impl<S: Side> Keeper<S> {
         let mut tick = by_hand.then_some(QUICK_TICK);
         if let Some(closing) = &mut self.closing {
             let settled = match &state.ended {
-                Some(ended) => ended.rescued && (ended.buried || state.side.is_done()),
+                Some(ended) => ended.rescued && state.side.is_done(),
                 None => state.side.is_done() && !state.wire.has_unsent(),
             };
             if settled {
@@ -99,12 +103,15 @@ impl<S: Side> Keeper<S> {
             tick = tick.or(Some(TICK));
         }
         seen.traffic = state.traffic;
-        let mut events = libc::POLLRDHUP;
+        let mut events = 0;
         if state.wire.has_unsent() {
             events |= libc::POLLOUT;
         }
-        if tick.is_none() {
-            events |= libc::POLLIN;
+        if !state.deaf {
+            events |= libc::POLLRDHUP;
+            if tick.is_none() {
+                events |= libc::POLLIN;
+            }
         }
         let waits_for_death = |ended: &Ended| !ended.rescued || !ended.buried && !state.side.is_done();
         let watches_life = state.ended.as_ref().map_or(true, waits_for_death) && !seen.death;
@@ -158,8 +165,9 @@ fn look_at_socket<S: Side>(core: &Core<S>, state: &mut State<S>, seen: &Seen) {
     let flushed = state.wire.flush(core.socket.as_fd());
     if seen.hang_up || seen.death || matches!(flushed, Err(WireError::Closed)) {
         core.pump(state, |_| true);
-        if seen.death && state.ended.is_none() {
-            // Children that it has forked may keep its socket open.
+        // Children that it has forked may keep its socket open. Where nothing can be heard, a hang-up is all.
+        let gone = seen.death || seen.hang_up && state.deaf;
+        if gone && state.ended.is_none() {
             core.end(state, Why::Gone);
         }
     } else if let Err(error) = flushed {
@@ -212,10 +220,10 @@ fn look_after_end<S: Side>(core: &Core<S>, state: &mut State<S>, death: bool) ->
                 signals.set(S::AWAITED, slot, wait.value);
             }
         }
-        S::let_go(state);
+        S::let_go(core, state);
     }
     if dead && !buried {
-        S::bury(state);
+        S::bury(core, state);
     }
     if let Some(ended) = &mut state.ended {
         ended.rescued = true;
@@ -233,22 +241,36 @@ struct Closing {
 
 impl Closing {
     fn streams_have_passed<S: Side>(&mut self, state: &State<S>) -> bool {
-        if self.marks.is_none() {
-            let marks = state.streams.iter().map(|stream| {
-                let event = Event::new(stream.device())?;
-                event.record(stream)?;
-                Ok(event)
-            });
-            self.marks = match marks.collect::<crate::Result<_>>() {
-                Ok(marks) => Some(marks),
-                Err(error) if is_over(error.kind()) => Some(Vec::new()),
-                // A capture is going on: it ends some time.
-                Err(_) => None,
-            };
+        match self.look(state) {
+            Ok(passed) => passed,
+            Err(error) if is_over(error.kind()) => true,
+            // A capture is going on: it ends some time.
+            Err(_) => {
+                self.marks = None;
+                false
+            }
         }
-        self.marks
-            .as_ref()
-            .is_some_and(|marks| marks.iter().all(|mark| mark.query().unwrap_or_else(|error| is_over(error.kind()))))
+    }
+
+    fn look<S: Side>(&mut self, state: &State<S>) -> crate::Result<bool> {
+        let marks = match &mut self.marks {
+            Some(marks) => marks,
+            None => {
+                let marks = state.streams.iter().map(|stream| {
+                    usable(stream)?;
+                    let event = Event::new(stream.device())?;
+                    event.record(stream)?;
+                    Ok(event)
+                });
+                self.marks.insert(marks.collect::<crate::Result<_>>()?)
+            }
+        };
+        for mark in marks {
+            if !mark.query()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

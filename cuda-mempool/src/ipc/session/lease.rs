@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::core::{deadline_in, Answer, Core};
+use super::core::{deadline_in, Answer};
 use super::frame::Turn;
 use super::handle::Handle;
 use super::lender::ExporterSide;
@@ -48,17 +49,11 @@ pub struct Lease<B: Loan> {
     loan: Option<B>,
     session: Arc<Handle<ExporterSide>>,
     turn: Turn,
-    /// The slot was for this turn alone.
-    passing: bool,
 }
 
 impl<B: Loan> Lease<B> {
     pub(super) fn new(loan: B, session: Arc<Handle<ExporterSide>>, turn: Turn) -> Self {
-        Self { loan: Some(loan), session, turn, passing: false }
-    }
-
-    pub(super) fn passing(loan: B, session: Arc<Handle<ExporterSide>>, turn: Turn) -> Self {
-        Self { loan: Some(loan), session, turn, passing: true }
+        Self { loan: Some(loan), session, turn }
     }
 
     /// Waits until the importer has given the buffer back. What is then enqueued on its stream comes after all that the
@@ -109,13 +104,11 @@ impl<B: Loan> Lease<B> {
                 return Ok(Answer::OnWord);
             }
             session.take_back(state, stream, turn)?;
-            if self.passing && state.ended.is_none() {
-                session.vacate(state, turn.slot, stream);
-            }
             Ok(Answer::Ready(()))
         });
         match waited {
-            Ok(()) => Ok(self.loan.take().expect("there until the lease is over")),
+            Ok(Poll::Ready(())) => Ok(self.loan.take().expect("there until the lease is over")),
+            Ok(Poll::Pending) => Err((Some(self), Error::TimedOut)),
             Err(error) if self.is_over() => Err((None, error)),
             Err(error) => Err((Some(self), error)),
         }
@@ -129,19 +122,13 @@ impl<B: Loan> Lease<B> {
 
 impl<B: Loan> Drop for Lease<B> {
     fn drop(&mut self) {
-        let Some(loan) = self.loan.take() else { return };
+        let Some(mut loan) = self.loan.take() else { return };
         if teardown::forked() {
             return;
         }
         let (session, turn) = (&self.session, self.turn);
-        let loan: Box<dyn sealed::Loan> = match self.passing {
-            true => Box::new(Passing { loan, core: Arc::clone(&session.core), slot: turn.slot }),
-            false => {
-                let mut loan = Box::new(loan);
-                loan.let_close(session.core.id());
-                loan
-            }
-        };
+        loan.let_close(session.core.id());
+        let loan = Box::new(loan);
         let mut state = session.lock();
         if state.ended.is_some() {
             session.entomb(&mut state, loan);
@@ -149,28 +136,6 @@ impl<B: Loan> Drop for Lease<B> {
             session.park(&mut state, turn.slot, loan);
         } else {
             session.let_go_in_order(&mut state, turn, loan);
-        }
-    }
-}
-
-/// A loan whose slot becomes vacant when it is over.
-struct Passing<B: Loan> {
-    loan: B,
-    core: Arc<Core<ExporterSide>>,
-    slot: u32,
-}
-
-impl<B: Loan> sealed::Loan for Passing<B> {
-    fn stream(&self) -> &Stream {
-        self.loan.stream()
-    }
-}
-
-impl<B: Loan> Drop for Passing<B> {
-    fn drop(&mut self) {
-        let mut state = self.core.lock();
-        if state.ended.is_none() {
-            self.core.vacate(&mut state, self.slot, self.loan.stream());
         }
     }
 }

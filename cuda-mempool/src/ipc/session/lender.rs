@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use super::book::{unmapped, ExporterBook, ImporterSaid};
 use super::core::{After, Core, Side, State};
-use super::ended::Why;
 use super::frame::{Body, Fresh, Lend, Turn};
 use super::lease::sealed::{Loan, SessionId};
 use super::origin::PoolNumber;
@@ -14,7 +13,7 @@ use super::page::{Word, SLOTS};
 use super::signals::{usable, Signals};
 use crate::ipc::{Error, Result};
 use crate::stream::order;
-use crate::{Device, Stream};
+use crate::{Device, ErrorKind, Stream};
 
 /// Which part of the memory is handed over, and as what.
 pub(super) struct Extent {
@@ -44,6 +43,8 @@ pub(super) struct ExporterSide {
     unwritten: HashMap<u32, Stream>,
     /// Buffers that the importer was using when the session ended.
     graves: Vec<Box<dyn Loan>>,
+    /// Those whose stream is being captured: they must not be freed into a graph.
+    captured: Vec<Box<dyn Loan>>,
     /// Until the importer has mapped it: the page, and the device whose streams will use it.
     page: Option<(OwnedFd, Device)>,
     _number: Option<PoolNumber>,
@@ -59,6 +60,7 @@ impl ExporterSide {
             unmapped: HashMap::new(),
             unwritten: HashMap::new(),
             graves: Vec::new(),
+            captured: Vec::new(),
             page: Some((page, device)),
             _number: number,
         }
@@ -80,6 +82,7 @@ impl Side for ExporterSide {
                 if let Some(Parked { loan, .. }) = state.side.parked.remove(&turn.slot) {
                     core.let_go_in_order(state, turn, loan);
                 }
+                core.give_time_to_answer(state);
             }
             ImporterSaid::Unmapped { turn, asked } => {
                 let value = unmapped(turn);
@@ -103,26 +106,29 @@ impl Side for ExporterSide {
     }
 
     fn tick(core: &Core<Self>, state: &mut State<Self>) -> bool {
+        for loan in std::mem::take(&mut state.side.captured) {
+            core.free(state, loan);
+        }
         let mut index = 0;
         while let Some((turn, _)) = state.side.due.get(index) {
             if core.signals().is_some_and(|signals| signals.has(Word::Done, turn.slot, turn.generation)) {
                 let (_, loan) = state.side.due.swap_remove(index);
-                state.after.push(After::Drop(Box::new(loan)));
+                core.free(state, loan);
             } else {
                 index += 1;
             }
         }
-        !state.side.due.is_empty()
+        !state.side.due.is_empty() || !state.side.captured.is_empty()
     }
 
-    fn let_go(_state: &mut State<Self>) {}
+    fn let_go(_core: &Core<Self>, _state: &mut State<Self>) {}
 
-    fn bury(state: &mut State<Self>) {
+    fn bury(core: &Core<Self>, state: &mut State<Self>) {
         let side = &mut state.side;
         let parked = side.parked.drain().map(|(_, parked)| parked.loan);
         let due = side.due.drain(..).map(|(_, loan)| loan);
-        for loan in parked.chain(due).chain(side.graves.drain(..)) {
-            state.after.push(After::Drop(Box::new(loan)));
+        for loan in parked.chain(due).chain(side.graves.drain(..)).collect::<Vec<_>>() {
+            core.free(state, loan);
         }
     }
 
@@ -130,12 +136,15 @@ impl Side for ExporterSide {
         Ok(())
     }
 
+    /// Never, while something is lent: what was asked may stand behind a buffer that the importer has not received yet,
+    /// or the answer behind one that nobody here has waited for yet.
     fn asked_since(&self) -> Option<Instant> {
-        self.parked.values().filter_map(|parked| parked.asked).min()
+        let asked = self.parked.values().filter_map(|parked| parked.asked).min();
+        asked.filter(|_| !self.book.has_lent())
     }
 
     fn is_done(&self) -> bool {
-        self.parked.is_empty() && self.due.is_empty() && self.graves.is_empty()
+        self.parked.is_empty() && self.due.is_empty() && self.graves.is_empty() && self.captured.is_empty()
     }
 }
 
@@ -162,7 +171,6 @@ impl Core<ExporterSide> {
         self.keep_turns_in_order(state, stream, slot)?;
         let fresh = state.side.book.is_fresh(slot).then(fresh);
         self.enqueue_write(state, stream, slot, turn.generation)?;
-        state.side.book.lend(turn);
         let lend = Lend {
             turn,
             element: u32::try_from(extent.element).unwrap_or(u32::MAX),
@@ -172,11 +180,12 @@ impl Core<ExporterSide> {
             fresh,
         };
         if let Err(error) = self.say(state, Body::Lend(lend), None) {
-            // So that it is over for the book as well. The importer may have said why it left.
+            // The importer may have said why it listens no more. It may still have to say what it gives back.
             self.pump(state, |_| true);
-            self.end(state, Why::Gone);
-            return Err(self.alive(state).err().unwrap_or(error));
+            self.alive(state)?;
+            return Err(state.farewell.map_or(error, Error::PeerLeft));
         }
+        state.side.book.lend(turn);
         Ok(turn)
     }
 
@@ -195,6 +204,18 @@ impl Core<ExporterSide> {
     fn is_ready(&self, state: &State<ExporterSide>, slot: u32) -> bool {
         let generation = state.side.book.last_generation(slot);
         self.signals().is_some_and(|signals| signals.has(Word::Ready, slot, generation))
+    }
+
+    /// The importer has given something back: from now on it may be able to answer.
+    fn give_time_to_answer(&self, state: &mut State<ExporterSide>) {
+        let mut waits = false;
+        for asked in state.side.parked.values_mut().filter_map(|parked| parked.asked.as_mut()) {
+            *asked = Instant::now();
+            waits = true;
+        }
+        if waits {
+            self.waker.wake_if_asleep();
+        }
     }
 
     /// Rids the slot of its buffer, which belongs to `stream`: what to say, if the importer has it mapped.
@@ -253,6 +274,17 @@ impl Core<ExporterSide> {
                 }
                 _ => state.after.push(After::Drop(Box::new(loan))),
             },
+        }
+    }
+
+    /// Drops a buffer that nobody here holds, as soon as its stream is not being captured.
+    fn free(&self, state: &mut State<ExporterSide>, loan: Box<dyn Loan>) {
+        if usable(loan.stream()).is_err_and(|error| error.kind() == ErrorKind::Capture) {
+            state.side.captured.push(loan);
+            // Not to sleep before it has looked at this, where it is the keeper that frees.
+            self.waker.wake();
+        } else {
+            state.after.push(After::Drop(Box::new(loan)));
         }
     }
 

@@ -24,6 +24,8 @@ pub struct SharedBuffer<T: Pod + Send> {
     /// Taken only by Drop.
     buffer: Option<DeviceBuffer<T>>,
     homes: Vec<Home>,
+    /// What an importer did with it in a session that is forgotten was cut short.
+    abandoned: bool,
 }
 
 /// A session that knows the buffer.
@@ -123,7 +125,7 @@ impl<T: Pod + Send> SharedBuffer<T> {
     /// [`Error::Abandoned`] when that has happened, or what synchronising answers.
     pub fn confirm(&self) -> Result<()> {
         self.stream().synchronize()?;
-        match self.homes.iter().any(|home| home.core.lock().is_abandoned(home.slot)) {
+        match self.abandoned || self.homes.iter().any(|home| home.core.is_abandoned(home.slot)) {
             true => Err(Error::Abandoned),
             false => Ok(()),
         }
@@ -145,6 +147,7 @@ impl<T: Pod + Send> SharedBuffer<T> {
         let is_this = |home: &&Home| Arc::ptr_eq(&home.core, &session.core);
         if self.homes.iter().find(is_this).is_none() {
             let home = self.enter(session, pool)?;
+            self.forget_what_is_over();
             self.homes.push(home);
         }
         let known = self.homes.iter().find(is_this);
@@ -152,6 +155,16 @@ impl<T: Pod + Send> SharedBuffer<T> {
         let extent = Extent { offset: export.offset, bytes: export.bytes, element: size_of::<T>(), tag };
         let fresh = || Fresh { passing: false, range: *range as u64, blob: export.blob };
         session.lend(&mut session.lock(), self.stream(), *slot, &extent, fresh)
+    }
+
+    /// Lets go of sessions that have ended, so that a buffer may outlive any number of them.
+    fn forget_what_is_over(&mut self) {
+        let abandoned = &mut self.abandoned;
+        self.homes.retain(|home| {
+            let over = home.core.is_over();
+            *abandoned |= over && home.core.is_abandoned(home.slot);
+            !over
+        });
     }
 
     /// A slot for the buffer.
@@ -175,7 +188,7 @@ impl<T: Pod + Send> SharedBuffer<T> {
 
 impl<T: Pod + Send> From<DeviceBuffer<T>> for SharedBuffer<T> {
     fn from(buffer: DeviceBuffer<T>) -> Self {
-        Self { buffer: Some(buffer), homes: Vec::new() }
+        Self { buffer: Some(buffer), homes: Vec::new(), abandoned: false }
     }
 }
 
@@ -196,7 +209,8 @@ impl<T: Pod + Send> Drop for SharedBuffer<T> {
             return;
         }
         if let Some(Home { core, slot, .. }) = self.homes.pop() {
-            let rest = Self { buffer: self.buffer.take(), homes: std::mem::take(&mut self.homes) };
+            let (buffer, homes) = (self.buffer.take(), std::mem::take(&mut self.homes));
+            let rest = Self { buffer, homes, abandoned: self.abandoned };
             core.retire(&mut core.lock(), slot, Box::new(rest));
         }
     }

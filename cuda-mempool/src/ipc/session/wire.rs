@@ -92,7 +92,14 @@ impl Wire {
     /// Sends what the socket takes.
     pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<(), WireError> {
         while let Some(next) = self.outbox.front_mut() {
-            let sent = send(socket, &next.bytes[next.sent..], next.fd.as_ref())?;
+            let sent = match send(socket, &next.bytes[next.sent..], next.fd.as_ref()) {
+                Err(WireError::Closed) => {
+                    // It will not go, however often it is tried.
+                    self.outbox.clear();
+                    return Err(WireError::Closed);
+                }
+                sent => sent?,
+            };
             if sent == 0 {
                 return Ok(());
             }

@@ -98,6 +98,11 @@ impl ExporterBook {
         stand == Stand::Lent && generation == turn.generation
     }
 
+    /// Whether any hand-over is going on.
+    pub fn has_lent(&self) -> bool {
+        self.entries.iter().any(|entry| entry.stand == Stand::Lent)
+    }
+
     /// The buffer goes away: what to say, if the importer has it mapped. If not, the slot is vacant.
     pub fn retire(&mut self, slot: u32) -> Option<Turn> {
         let entry = &mut self.entries[slot as usize];
