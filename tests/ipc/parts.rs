@@ -232,6 +232,14 @@ fn failures_leave_nothing_behind() {
         assert_eq!(crate::sim::last_error(), sys::cudaError_t::cudaSuccess, "{function}");
         held.assert_again();
     }
+    // A pool that cannot be destroyed is given back.
+    let another = import(&pool);
+    sim.add_fault("cudaMemPoolDestroy#1=1");
+    let (another, _) = another.close().expect_err("it stays");
+    sim.clear_faults();
+    another.close().map_err(|(_, error)| error).expect("it goes");
+    imported.clone().close().map_err(|(_, error)| error).expect("only a clone goes");
+    held.assert_again();
     // A free that fails gives the buffer back.
     let import = map(&imported, &export, &stream);
     sim.add_fault("cudaFreeAsync#1=1");
@@ -337,11 +345,20 @@ fn open_legacy(mut sockets: Sockets) {
     assert!(open(0, 4004).is_err() && open(4000, 4).is_err() && open(2, 4).is_err() && open(0, 5).is_err());
     assert_eq!(part.to_vec().expect("a copy"), (100..110).collect::<Vec<_>>());
     part.copy_from_host(&[7; 10]).expect("a copy");
-    drop((part, again));
+    drop(part);
+    again.close().map_err(|(_, error)| error).expect("others are still open");
     assert_eq!(whole.to_vec().expect("still open")[99..111], [99, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 110]);
-    drop(whole);
     if let Some(sim) = sim() {
+        sim.add_fault("cudaIpcCloseMemHandle#1=1");
+        let (whole, _) = whole.close().expect_err("it stays open");
+        sim.add_fault("cudaIpcCloseMemHandle#1=1");
+        drop(whole);
+        sim.clear_faults();
+        // Whoever opens it again gets what is open, and closes that.
+        open(0, 4000).expect("memory").close().map_err(|(_, error)| error).expect("it is closed");
         assert_eq!(sim.live().plain_allocations, 0);
+    } else {
+        whole.close().map_err(|(_, error)| error).expect("it is closed");
     }
     sockets.say(b'd');
 }

@@ -281,6 +281,19 @@ impl<T> LegacyBuffer<T> {
     }
 }
 
+impl<T> LegacyImport<T> {
+    /// Ends this use, as dropping does, and says whether that succeeded. The last one closes the mapping.
+    ///
+    /// # Errors
+    /// What waiting for the device and `cudaIpcCloseMemHandle` answer, with the import.
+    #[doc(alias = "cudaIpcCloseMemHandle")]
+    pub fn close(self) -> Result<(), (Self, Error)> {
+        let this = ManuallyDrop::new(self);
+        let closed = teardown::try_release("cudaIpcCloseMemHandle", || close(&this.handle, this.device));
+        closed.map_err(|error| (ManuallyDrop::into_inner(this), error))
+    }
+}
+
 impl<T> Drop for LegacyBuffer<T> {
     fn drop(&mut self) {
         teardown::release("cudaFree", || self.free());
@@ -289,7 +302,10 @@ impl<T> Drop for LegacyBuffer<T> {
 
 impl<T> Drop for LegacyImport<T> {
     fn drop(&mut self) {
-        teardown::release("cudaIpcCloseMemHandle", || close(&self.handle, self.device));
+        if let Err(error) = teardown::try_release("cudaIpcCloseMemHandle", || close(&self.handle, self.device)) {
+            teardown::report(&error);
+            keep_open(&self.handle, self.device);
+        }
     }
 }
 
@@ -342,6 +358,7 @@ fn open(handle: &MemHandle, device: Device) -> Result<NonNull<u8>> {
     Ok(base)
 }
 
+/// Ends a use, unless that fails. The last one closes the mapping.
 fn close(handle: &MemHandle, device: Device) -> Result<()> {
     let mut opened = opened();
     let Some((users, base)) = opened.0.get_mut(&(device, *handle)) else { return Ok(()) };
@@ -356,4 +373,11 @@ fn close(handle: &MemHandle, device: Device) -> Result<()> {
     unsafe { call!(cudaIpcCloseMemHandle(base.as_ptr().cast())) }?;
     opened.0.remove(&(device, *handle));
     Ok(())
+}
+
+/// Ends a use without closing the mapping: that is left to whoever opens the memory again.
+fn keep_open(handle: &MemHandle, device: Device) {
+    if let Some((users, _)) = opened().0.get_mut(&(device, *handle)) {
+        *users -= 1;
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -194,7 +195,8 @@ impl ImportedPool {
         Ok(Self(Arc::new(Inner { raw: pool, number: NEXT.fetch_add(1, Ordering::Relaxed) })))
     }
 
-    /// Maps memory of this pool, for use in the order of `stream`. Nothing waits.
+    /// Maps memory of this pool, for use in the order of `stream`. Nothing waits, unless the same memory was mapped before
+    /// and is still to be unmapped: that is waited for, up to ten seconds.
     ///
     /// Importing the same memory again gives the same mapping, however often and from whichever thread; it is unmapped
     /// with the last of the buffers.
@@ -206,8 +208,9 @@ impl ImportedPool {
     /// - The other process must free the memory only after this one has unmapped it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] when the extent does not lie in the memory or does not suit `T`, or what the runtime
-    /// answers, for instance to bytes that are no export.
+    /// [`ErrorKind::InvalidValue`] when the extent does not lie in the memory or does not suit `T`;
+    /// [`ErrorKind::NotPermitted`] when the ten seconds are over; or what the runtime answers, for instance to bytes that
+    /// are no export.
     #[doc(alias = "cudaMemPoolImportPointer")]
     pub unsafe fn import<T: Pod>(&self, export: &PointerExport, stream: &Stream) -> Result<ImportedBuffer<T>> {
         let mapping = Mapping::import(self, &export.blob, stream)?;
@@ -242,6 +245,18 @@ impl ImportedPool {
     #[doc(alias = "cudaMemPoolSetAccess")]
     pub fn set_access(&self, device: Device, access: Access) -> Result<()> {
         access.set_for_pool(self.0.raw, device)
+    }
+
+    /// Drops this handle; when nothing else keeps the pool, destroys its handle here and says whether that succeeded.
+    ///
+    /// # Errors
+    /// What `cudaMemPoolDestroy` answers, with the pool.
+    #[doc(alias = "cudaMemPoolDestroy")]
+    pub fn close(self) -> Result<(), (Self, Error)> {
+        let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };
+        let inner = ManuallyDrop::new(inner);
+        teardown::try_release("cudaMemPoolDestroy", || inner.destroy())
+            .map_err(|error| (Self(Arc::new(ManuallyDrop::into_inner(inner))), error))
     }
 
     /// The raw handle. It stays valid as long as any clone of this pool, or a buffer of it.
@@ -284,9 +299,15 @@ impl fmt::Debug for ImportedPool {
     }
 }
 
+impl Inner {
+    fn destroy(&self) -> Result<()> {
+        // SAFETY: the pool is owned, and this is its last use: its buffers keep it.
+        unsafe { call!(cudaMemPoolDestroy(self.raw)) }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the pool is owned, and this is its last use: its buffers keep it.
-        teardown::release("cudaMemPoolDestroy", || unsafe { call!(cudaMemPoolDestroy(self.raw)) });
+        teardown::release("cudaMemPoolDestroy", || self.destroy());
     }
 }

@@ -24,7 +24,8 @@ use crate::{Device, Location, MemPool};
 /// The exporter's end of a session: hands buffers of one pool to another process, and gets them back.
 ///
 /// See [the module](crate::ipc) for the whole picture. Dropping it tells the importer that nothing more will come;
-/// buffers that are lent keep the session open until they are back.
+/// buffers that are lent keep the session open until they are back, and those that are back until they are dropped, or
+/// handed over in another session after this one has ended.
 ///
 /// As [`AsFd`] it gives the socket, to be polled for reading. When it is readable, or has hung up, ask every
 /// [`Lease`] whether it [is returned](Lease::is_returned) before polling again.
