@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use cuda_mempool::ipc::{Error, Exporter, Importer, SharedBuffer};
+use cuda_mempool::ipc::{Error, Exporter, Importer, Lease, SharedBuffer};
 use cuda_mempool::{sys, ErrorKind, MemPool};
 
 use crate::peer::{Peer, Role, Sockets};
@@ -14,6 +14,7 @@ use crate::Test;
 pub const ROLES: &[Role] = &[
     ("incrementer", increment),
     ("tag checker", check_tags),
+    ("poller", poll_for_each),
     ("receiver of words", receive_words),
     ("asker of words", ask_for_words),
     ("two ways", two_ways),
@@ -32,6 +33,7 @@ pub const TESTS: &[Test] = &[
     ("both_ways_at_once", both_ways_at_once),
     ("one_pool_several_importers", one_pool_several_importers),
     ("nothing_has_to_wait", nothing_has_to_wait),
+    ("a_poll_tells_of_every_buffer", a_poll_tells_of_every_buffer),
     ("waiting_ends_in_time", waiting_ends_in_time),
     ("threads_share_a_session", threads_share_a_session),
     ("closing_waits_for_everything", closing_waits_for_everything),
@@ -300,6 +302,33 @@ fn nothing_has_to_wait() {
         assert!(asked.elapsed() < SOON);
     }
     drop(exporter);
+    peer.finish();
+    assert_unused(&pool);
+}
+
+/// Receives one buffer after each time that the socket is readable.
+fn poll_for_each(sockets: Sockets) {
+    let stream = stream();
+    let importer = Importer::new(sockets.session, &stream).expect("a session");
+    // Until there are several.
+    std::thread::sleep(Duration::from_millis(200));
+    loop {
+        poll(importer.as_fd());
+        if let Poll::Ready(None) = importer.try_recv::<u8>().expect("the peer is there") {
+            break;
+        }
+    }
+}
+
+fn a_poll_tells_of_every_buffer() {
+    let (pool, stream) = (pool(), stream());
+    let (peer, sockets) = Peer::start("poller");
+    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+    let leases: Vec<_> = (0..100).map(|byte| send(&exporter, slowly_filled_fast(&pool, &stream, 100, byte))).collect();
+    // Kept, so that nothing else is said meanwhile.
+    let back = |lease: Lease<_>| lease.wait_timeout(LONG).map_err(|(_, error)| error).expect("it comes back");
+    let buffers: Vec<SharedBuffer<u8>> = leases.into_iter().map(back).collect();
+    drop((buffers, exporter));
     peer.finish();
     assert_unused(&pool);
 }

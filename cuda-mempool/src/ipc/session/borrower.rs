@@ -222,6 +222,10 @@ impl Side for ImporterSide {
         self.refusing || !matches!(body, Body::Lend(_))
     }
 
+    fn wants_more(state: &State<Self>) -> bool {
+        state.side.offers.is_empty()
+    }
+
     fn tick(core: &Core<Self>, state: &mut State<Self>) -> bool {
         for late in std::mem::take(&mut state.side.late) {
             match late {

@@ -39,6 +39,9 @@ pub(super) trait Side: Sized + Send + 'static {
     /// Whether nobody else may be waiting for this frame.
     fn is_for_keeper(&self, body: &Body) -> bool;
 
+    /// Whether a thread that waits has use for another frame. What it has none for stays in the socket, which is polled.
+    fn wants_more(state: &State<Self>) -> bool;
+
     /// Looks after what only time brings. Says whether there is such.
     fn tick(core: &Core<Self>, state: &mut State<Self>) -> bool;
 
@@ -304,7 +307,7 @@ impl<S: Side> Core<S> {
         let mut guard = self.lock();
         loop {
             if !guard.reading {
-                self.pump(&mut guard, |_| true);
+                self.pump(&mut guard, S::wants_more);
             }
             let now = Instant::now();
             match ask(&mut guard)? {

@@ -28,7 +28,8 @@ use crate::{Device, Stream};
 /// See [the module](crate::ipc) for the whole picture. Buffers that it gave keep the session open until they are given
 /// back.
 ///
-/// As [`AsFd`] it gives the socket, to be polled for reading before [`try_recv`](Self::try_recv).
+/// As [`AsFd`] it gives the socket, to be polled for reading before [`try_recv`](Self::try_recv). It does not tell that an
+/// exporter will send nothing more but keeps its end open, as long as it has buffers of the session: ask now and then.
 pub struct Importer {
     handle: Arc<Handle<ImporterSide>>,
     stream: Stream,

@@ -105,6 +105,10 @@ impl Side for ExporterSide {
         }
     }
 
+    fn wants_more(_state: &State<Self>) -> bool {
+        true
+    }
+
     fn tick(core: &Core<Self>, state: &mut State<Self>) -> bool {
         for loan in std::mem::take(&mut state.side.captured) {
             core.free(state, loan);
