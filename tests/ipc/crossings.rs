@@ -1,6 +1,7 @@
 //! Buffers that cross between two processes, and frames that stand in each other's way.
 
 use std::collections::VecDeque;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{Error, Exporter, Importer, Lease, Options, SharedBuffer};
@@ -12,13 +13,14 @@ use crate::world::*;
 use crate::Test;
 
 pub const ROLES: &[Role] = &[
-    ("crosser", |sockets| cross(sockets, false)),
+    ("crosser", |sockets| cross(sockets, false, &options())),
     ("receiver on request", receive_on_request),
     ("importer of what was freed", import_what_was_freed),
 ];
 
 pub const TESTS: &[Test] = &[
     ("buffers_cross", buffers_cross),
+    ("a_death_while_buffers_cross", a_death_while_buffers_cross),
     ("an_importer_may_take_its_time", an_importer_may_take_its_time),
     ("an_exporter_may_take_its_time", an_exporter_may_take_its_time),
     ("nothing_waits_for_memory_that_is_being_unmapped", nothing_waits_for_memory_that_is_being_unmapped),
@@ -42,32 +44,93 @@ fn answer(round: usize) -> u8 {
 
 /// Each process lends to the other, on two sessions at once, and no host waits for a device.
 fn buffers_cross() {
-    // What counts as no leak is there before the first stream pauses.
-    let held = Held::now();
-    let races = sim().map(|sim| {
-        sim.set_delay(PAUSE, 3);
-        sim.races()
-    });
-    let pause = PAUSE.to_string();
-    let (peer, sockets) = Peer::start_with("crosser", &[("CUDART_SIM_DELAY_US", &pause), ("CUDART_SIM_SEED", "4")]);
-    cross(sockets, true);
-    peer.finish();
-    if let Some(sim) = sim() {
-        sim.set_delay(0, 0);
-        assert_eq!(Some(sim.races()), races, "{}", sim.last_race());
+    for environment in [&[][..], &[(BY_HOST, "1")]] {
+        let held = Held::now();
+        let races = sim().map(|sim| {
+            sim.set_delay(PAUSE, 3);
+            sim.races()
+        });
+        let pause = PAUSE.to_string();
+        let pauses = [("CUDART_SIM_DELAY_US", pause.as_str()), ("CUDART_SIM_SEED", "4")];
+        let (peer, sockets) = Peer::start_with("crosser", &[environment, &pauses].concat());
+        cross(sockets, true, &options().host_ordering(!environment.is_empty()));
+        peer.finish();
+        if let Some(sim) = sim() {
+            sim.set_delay(0, 0);
+            assert_eq!(Some(sim.races()), races, "{}", sim.last_race());
+        }
+        held.assert_again();
     }
-    held.assert_again();
 }
 
-fn cross(sockets: Sockets, first: bool) {
+/// Whatever was under way in either direction, the survivor's streams run on, and nothing is left of it.
+fn a_death_while_buffers_cross() {
+    for round in 0..20 {
+        let pool = pool();
+        let held = Held::now();
+        let (mut peer, Sockets { session, other }) = Peer::start_with("crosser", &[("CUDART_SIM_DELAY_US", "300")]);
+        std::thread::scope(|scope| {
+            let exporter = Exporter::new(session, &pool).expect("a session");
+            scope.spawn(|| ask_until_the_end(exporter, &pool));
+            scope.spawn(|| reply_until_the_end(other));
+            std::thread::sleep(Duration::from_millis(50 + 10 * round));
+            peer.kill();
+        });
+        drop(peer);
+        assert_unused(&pool);
+        held.assert_again();
+    }
+}
+
+/// Hands buffers over, four at a time, until nobody takes them, and sees that its stream is not held up.
+fn ask_until_the_end(exporter: Exporter, pool: &MemPool) {
+    let stream = stream();
+    let mut away = VecDeque::new();
+    let mut home: Vec<SharedBuffer<u8>> = Vec::new();
+    for round in 0.. {
+        let mut buffer = home.pop().unwrap_or_else(|| pool.alloc::<u8>(&stream, LENGTH).expect("memory").into());
+        buffer.as_slice_mut().fill_bytes(question(round)).expect("a fill");
+        let Ok(lease) = exporter.send(buffer) else { break };
+        away.push_back(lease);
+        if away.len() == 4 {
+            match away.pop_front().expect("there are four").wait() {
+                Ok(buffer) => home.push(buffer),
+                Err(_) => break,
+            }
+        }
+    }
+    let ended = Instant::now();
+    stream.synchronize().expect("no fault");
+    assert!(ended.elapsed() < SOON, "{:?}", ended.elapsed());
+}
+
+/// As above, for what comes.
+fn reply_until_the_end(socket: UnixStream) {
+    let stream = stream();
+    let importer = Importer::new(socket, &stream).expect("a session");
+    let mut held = VecDeque::new();
+    for round in 0.. {
+        let Ok(Some(mut buffer)) = importer.recv::<u8>() else { break };
+        buffer.as_slice_mut().fill_bytes(answer(round)).expect("a fill");
+        held.push_back(buffer);
+        if held.len() == 3 {
+            held.pop_front();
+        }
+    }
+    let ended = Instant::now();
+    stream.synchronize().expect("no fault");
+    assert!(ended.elapsed() < SOON, "{:?}", ended.elapsed());
+}
+
+fn cross(sockets: Sockets, first: bool, options: &Options) {
     warm_up();
     let held = Held::now();
     let Sockets { session, other } = sockets;
     let (out, back) = if first { (session, other) } else { (other, session) };
     let pool = pool();
     std::thread::scope(|scope| {
-        scope.spawn(|| ask(Exporter::new(out, &pool).expect("a session"), &pool));
-        scope.spawn(|| reply(|stream| Importer::new(back, stream).expect("a session")));
+        scope.spawn(|| ask(Exporter::with_options(out, &pool, options).expect("a session"), &pool));
+        scope.spawn(|| reply(|stream| Importer::with_options(back, stream, options).expect("a session")));
     });
     assert_unused(&pool);
     drop(pool);
