@@ -149,4 +149,16 @@ mod tests {
         }
         assert!(!sender.has_unsent());
     }
+
+    #[test]
+    fn what_cannot_be_sent_any_more_is_dropped() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut sender = Wire::new(Nonce([1; 16]));
+        while !sender.has_unsent() {
+            sender.say(ours.as_fd(), Body::Welcome, None).expect("kept");
+        }
+        theirs.shutdown(std::net::Shutdown::Read).expect("a socket");
+        assert!(matches!(sender.flush(ours.as_fd()), Err(WireError::Closed)));
+        assert!(!sender.has_unsent(), "nobody waits for room that will not be");
+    }
 }
