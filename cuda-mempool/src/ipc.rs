@@ -50,9 +50,9 @@
 //! [`Exporter::abort`].
 //!
 //! **Trust.** All that a peer sends is checked before it is used, and a peer that breaks the protocol gets no second
-//! frame in. But shared memory is shared: a peer can change the data of a buffer that it has mapped at any time, and keep
-//! it mapped in secret, also when the pool has given the memory out again. And whose pool it is that a peer sends is what
-//! it says: one that has a session with another process can pass its own off as that one's, to a third.
+//! frame in. But shared memory is shared: a peer can change the data of a buffer that it has mapped at any time, and
+//! keep it mapped in secret, also when the pool has given the memory out again. And whose pool it is that a peer sends
+//! is what it says: one that has a session with another process can pass its own off as that one's, to a third.
 //!
 //! What a session takes: both processes see the same device (by its UUID, whatever its ordinal), a driver and bindings of
 //! CUDA 12.5 or newer, and sockets that carry descriptors. It makes one thread per end, and works across process

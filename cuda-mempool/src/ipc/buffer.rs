@@ -17,10 +17,10 @@ use crate::{teardown, DeviceSlice, DeviceSliceMut, Error, Stream};
 /// It belongs to a stream, as a [`DeviceBuffer`](crate::DeviceBuffer) does, and is read and written through the same
 /// views. It keeps its pool.
 ///
-/// One that [`Importer::recv`](super::Importer::recv) gave is handed back when it is dropped: what the exporter enqueues
-/// from then on comes after what was enqueued here. (While its stream is being captured, and in a host function, that is
-/// put off.) One that [`ImportedPool::import`](super::ImportedPool::import) gave
-/// is unmapped, in the order of its stream, with the last buffer of the same memory.
+/// One that [`Importer::recv`](super::Importer::recv) gave is handed back when it is dropped: what the exporter
+/// enqueues from then on comes after what was enqueued here. (While its stream is being captured, and in a host
+/// function, that is put off.) One that [`ImportedPool::import`](super::ImportedPool::import) gave is unmapped, in the
+/// order of its stream, with the last buffer of the same memory.
 pub struct ImportedBuffer<T> {
     pointer: NonNull<T>,
     length: usize,

@@ -195,8 +195,8 @@ impl ImportedPool {
         Ok(Self(Arc::new(Inner { raw: pool, number: NEXT.fetch_add(1, Ordering::Relaxed) })))
     }
 
-    /// Maps memory of this pool, for use in the order of `stream`. Nothing waits, unless the same memory was mapped before
-    /// and is still to be unmapped: that is waited for, up to ten seconds.
+    /// Maps memory of this pool, for use in the order of `stream`. Nothing waits, unless the same memory was mapped
+    /// before and is still to be unmapped: that is waited for, up to ten seconds.
     ///
     /// Importing the same memory again gives the same mapping, however often and from whichever thread; it is unmapped
     /// with the last of the buffers.
@@ -209,8 +209,8 @@ impl ImportedPool {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidValue`] when the extent does not lie in the memory or does not suit `T`;
-    /// [`ErrorKind::NotPermitted`] when the ten seconds are over; or what the runtime answers, for instance to bytes that
-    /// are no export.
+    /// [`ErrorKind::NotPermitted`] when the ten seconds are over; or what the runtime answers, for instance to bytes
+    /// that are no export.
     #[doc(alias = "cudaMemPoolImportPointer")]
     pub unsafe fn import<T: Pod>(&self, export: &PointerExport, stream: &Stream) -> Result<ImportedBuffer<T>> {
         let mapping = Mapping::import(self, &export.blob, stream)?;

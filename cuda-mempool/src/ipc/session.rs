@@ -52,8 +52,8 @@ impl Default for Options {
 
 impl Options {
     /// How long a stream of this process may wait for the peer's stream, after the peer has said that its part is
-    /// enqueued; and how long the peer may take to unmap memory that it is asked to, while it has no buffer of the session.
-    /// When the time is up, the session ends as if the peer had gone. `None`: as long as the peer lives.
+    /// enqueued; and how long the peer may take to unmap memory that it is asked to, while it has no buffer of the
+    /// session. When the time is up, the session ends as if the peer had gone. `None`: as long as the peer lives.
     ///
     /// By default a minute: more than that should be given to peers whose kernels run longer. It is looked at every
     /// tenth of a second.

@@ -57,7 +57,8 @@ impl Borrowed {
         given_back.map_err(|error| (self, error))
     }
 
-    /// Gives the buffer back as soon as that can be done: not while the stream is being captured, nor in a host function.
+    /// Gives the buffer back as soon as that can be done: not while the stream is being captured, nor in a host
+    /// function.
     pub(crate) fn give_back_later(self, stream: &Stream) {
         self.session.postpone(&mut self.session.lock(), Late::Return(self.turn, stream.clone()));
     }
@@ -321,8 +322,8 @@ impl Core<ImporterSide> {
         }
     }
 
-    /// Gives back a buffer that no stream has used in this turn. The work of the turn before may still be going on: it must
-    /// not be said to be over by what is said of this one.
+    /// Gives back a buffer that no stream has used in this turn. The work of the turn before may still be going on: it
+    /// must not be said to be over by what is said of this one.
     pub(super) fn give_back_unused(&self, state: &mut State<ImporterSide>, turn: Turn, mapped: bool) {
         if state.ended.is_some() {
             return self.unmap(state, turn);

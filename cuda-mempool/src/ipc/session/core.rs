@@ -39,7 +39,8 @@ pub(super) trait Side: Sized + Send + 'static {
     /// Whether nobody else may be waiting for this frame.
     fn is_for_keeper(&self, body: &Body) -> bool;
 
-    /// Whether a thread that waits has use for another frame. What it has none for stays in the socket, which is polled.
+    /// Whether a thread that waits has use for another frame. What it has none for stays in the socket, which is
+    /// polled.
     fn wants_more(state: &State<Self>) -> bool;
 
     /// Looks after what only time brings. Says whether there is such.

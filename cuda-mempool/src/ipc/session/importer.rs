@@ -28,8 +28,9 @@ use crate::{Device, Stream};
 /// See [the module](crate::ipc) for the whole picture. Buffers that it gave keep the session open until they are given
 /// back.
 ///
-/// As [`AsFd`] it gives the socket, to be polled for reading before [`try_recv`](Self::try_recv). It does not tell that an
-/// exporter will send nothing more but keeps its end open, as long as it has buffers of the session: ask now and then.
+/// As [`AsFd`] it gives the socket, to be polled for reading before [`try_recv`](Self::try_recv). It does not tell that
+/// an exporter will send nothing more but keeps its end open, as long as it has buffers of the session: ask now and
+/// then.
 pub struct Importer {
     handle: Arc<Handle<ImporterSide>>,
     stream: Stream,
@@ -89,8 +90,8 @@ impl Importer {
     /// As [`recv`](Self::recv), but does not wait.
     ///
     /// On a machine without stream memory operations, a buffer whose data is not there yet is pending, and the socket
-    /// does not tell when that changes: try again after a while. Memory that this process is still to unmap is waited for
-    /// here as well, as the socket would not tell of that either.
+    /// does not tell when that changes: try again after a while. Memory that this process is still to unmap is waited
+    /// for here as well, as the socket would not tell of that either.
     ///
     /// # Errors
     /// As there.

@@ -62,9 +62,9 @@ impl<B: Loan> Lease<B> {
     /// # Errors
     /// [`Error::PeerGone`], [`Error::PeerLeft`], [`Error::Abandoned`], [`Error::Violation`] or [`Error::TimedOut`] (the
     /// stall timeout) when the session has ended while the buffer was away. Its memory goes back to the pool when the
-    /// importer's process is known to have ended. [`Error::Cuda`] with [`ErrorKind::Capture`](crate::ErrorKind::Capture)
-    /// while the buffer's stream is being captured, or with another failure to have the stream wait: the lease is then
-    /// dropped. [`wait_timeout`](Self::wait_timeout) gives it back.
+    /// importer's process is known to have ended. [`Error::Cuda`] with
+    /// [`ErrorKind::Capture`](crate::ErrorKind::Capture) while the buffer's stream is being captured, or with another
+    /// failure to have the stream wait: the lease is then dropped. [`wait_timeout`](Self::wait_timeout) gives it back.
     pub fn wait(self) -> Result<B> {
         self.wait_until(None).map_err(|(_, error)| error)
     }
@@ -80,8 +80,8 @@ impl<B: Loan> Lease<B> {
 
     /// Whether [`wait`](Self::wait) would return at once.
     ///
-    /// On a machine without stream memory operations it would not before the importer's work is done, and the socket does
-    /// not tell when that is: ask again after a while.
+    /// On a machine without stream memory operations it would not before the importer's work is done, and the socket
+    /// does not tell when that is: ask again after a while.
     ///
     /// # Errors
     /// As there, but the lease stays what it is.
