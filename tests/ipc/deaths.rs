@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{Error, Exporter, Importer, Lease, Options, SharedBuffer};
-use cuda_mempool::{MemPool, Stream};
+use cuda_mempool::{ErrorKind, MemPool, Stream};
 
 use crate::peer::{Peer, Role, Sockets};
 use crate::world::*;
@@ -14,6 +14,7 @@ pub const ROLES: &[Role] = &[("dying importer", importer_that_dies), ("dying exp
 pub const TESTS: &[Test] = &[
     ("importers_die_at_every_step", importers_die_at_every_step),
     ("exporters_die_at_every_step", exporters_die_at_every_step),
+    ("no_buffer_has_the_session_wait_for_a_device", no_buffer_has_the_session_wait_for_a_device),
     ("importers_stall", importers_stall),
     ("exporters_stall", exporters_stall),
     ("stalls_end_where_the_hosts_keep_the_order", stalls_end_by_host),
@@ -161,6 +162,27 @@ fn importer_dies(step: &str, ending: &str, environment: &[(&str, &str)], case: &
     drop(stream);
     drop(peer);
     held.without_stream().assert_again();
+}
+
+/// To free memory of a per-thread stream from another thread is to wait for the device: the thread that sets streams free
+/// must not have to.
+fn no_buffer_has_the_session_wait_for_a_device() {
+    let (pool, stream) = (pool(), stream());
+    let (mut peer, sockets) = Peer::start("slow third");
+    let exporter = Exporter::new(sockets.session, &pool).expect("a session");
+    let fresh = || pool.alloc_zeroed::<u8>(&stream, 1000).expect("memory");
+    let mut first = send(&exporter, fresh()).wait().expect("it comes back");
+    let second = send(&exporter, fresh()).wait().expect("it comes back before the work on it is done");
+    let refusal = first.set_stream(&Stream::per_thread(device()));
+    drop(first);
+    std::thread::sleep(SOON / 4);
+    let killed = Instant::now();
+    peer.kill();
+    soon(killed, "the death", || stream.synchronize()).expect("no fault");
+    assert!(matches!(second.confirm(), Err(Error::Abandoned)));
+    assert!(matches!(refusal, Err(Error::Cuda(error)) if error.kind() == ErrorKind::WrongThread));
+    drop((second, exporter));
+    assert_unused(&pool);
 }
 
 // Exporters

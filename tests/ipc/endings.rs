@@ -42,7 +42,10 @@ fn what_is_not_received_again_is_unmapped() {
         match ending {
             "the exporter dies" => {
                 peer.kill();
-                assert!(matches!(importer.recv::<u8>(), Err(Error::PeerGone)));
+                // Until the end is seen: what is received before that is as good as any other buffer.
+                std::thread::sleep(SOON / 2);
+                let error = std::iter::from_fn(|| Some(importer.recv::<u8>())).find_map(Result::err);
+                assert!(matches!(error, Some(Error::PeerGone)));
             }
             "the importer is dropped later" => {
                 importer.abort();

@@ -67,13 +67,14 @@ fn there_must_be_something_to_forward() {
     assert!(matches!(Forwarder::new(other, &importer), Err(Error::ForeignMemory)));
 }
 
-/// C: is not done with a buffer that it has given back.
+/// C: is not done with the second buffer when it has given it back.
 fn be_slow(mut sockets: Sockets) {
-    let stream = stream();
+    let (stream, second) = (stream(), stream());
     let importer = Importer::new(sockets.session.try_clone().expect("a socket"), &stream).expect("a session");
-    for time in [Duration::ZERO, 2 * LONG] {
+    for (stream, time) in [(&stream, Duration::ZERO), (&second, 2 * LONG)] {
         let mut buffer = receive(&importer).expect("a buffer");
-        slow(&stream, time);
+        buffer.set_stream(stream).expect("a move");
+        slow(stream, time);
         buffer.as_slice_mut().fill_bytes(9).expect("a fill");
     }
     sockets.hear();

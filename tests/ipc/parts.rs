@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{
     EventHandle, ImportedBuffer, ImportedPool, LegacyBuffer, LegacyHandle, LegacyImport, MemHandle, PointerBlob,
@@ -24,6 +24,7 @@ pub const TESTS: &[Test] = &[
     ("an_imported_buffer_is_the_memory", an_imported_buffer_is_the_memory),
     ("one_pointer_is_one_mapping", one_pointer_is_one_mapping),
     ("two_imports_of_a_pool_share_mappings", two_imports_of_a_pool_share_mappings),
+    ("a_free_to_come_does_not_unmap_another_import", a_free_to_come_does_not_unmap_another_import),
     ("mappings_are_made_and_dropped_by_many_threads", mappings_are_made_and_dropped_by_many_threads),
     ("a_buffer_keeps_its_pool", a_buffer_keeps_its_pool),
     ("extents_are_checked", extents_are_checked),
@@ -150,6 +151,26 @@ fn two_imports_of_a_pool_share_mappings() {
     drop((one, first));
     stream.synchronize().expect("no fault");
     assert!(is_all(&other.to_vec().expect("still mapped"), 7));
+}
+
+/// Also not under an import by the other handle, where the free of the first is still to come.
+fn a_free_to_come_does_not_unmap_another_import() {
+    let (pool, first, stream) = both_sides();
+    let (second, other) = (import(&pool), crate::world::stream());
+    let buffer = pool.from_slice::<u8>(&stream, &[7; 1000]).expect("memory");
+    let export = buffer.export_pointer().expect("an export");
+    stream.synchronize().expect("no fault");
+    for (before, after) in [(&first, &second), (&second, &first), (&first, &first)] {
+        let one = map(before, &export, &stream);
+        let (started, time) = (Instant::now(), Duration::from_millis(200));
+        slow(&stream, time);
+        drop(one);
+        let another = map(after, &export, &other);
+        assert!(started.elapsed() >= time, "the free has not come to its turn");
+        assert!(is_all(&another.to_vec().expect("mapped"), 7));
+        drop(another);
+        other.synchronize().expect("no fault");
+    }
 }
 
 fn mappings_are_made_and_dropped_by_many_threads() {
@@ -304,7 +325,7 @@ fn wait_for_event(mut sockets: Sockets) {
     // SAFETY: the other process keeps the event until it has heard from here.
     let event = unsafe { Event::open_ipc(&EventHandle::from_bytes(handle), device()) }.expect("an event");
     stream.wait(&event).expect("a wait");
-    let waited = std::time::Instant::now();
+    let waited = Instant::now();
     stream.synchronize().expect("no fault");
     assert!(waited.elapsed() > Duration::from_millis(50), "{:?}", waited.elapsed());
     sockets.say(b'd');

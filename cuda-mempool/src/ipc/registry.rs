@@ -92,12 +92,10 @@ impl Mapping {
     }
 
     /// Whether importing has to wait: the memory was mapped before, and the free of that has not come to its turn.
-    pub(super) fn is_unmapping(pool: &ImportedPool, blob: &PointerBlob) -> bool {
+    pub(super) fn is_unmapping(blob: &PointerBlob) -> bool {
         let mut registry = registry();
         registry.forget_unmapped();
-        let address = registry.by_key.get(&(pool.number(), *blob));
-        let entry = address.and_then(|address| registry.by_address.get(address));
-        entry.is_some_and(|entry| matches!(entry.state, State::Unmapping(_)))
+        registry.is_unmapping(blob)
     }
 
     /// Where the memory starts.
@@ -176,19 +174,22 @@ impl Registry {
     }
 
     fn find(&mut self, key: &Key) -> Found {
-        let Some((&address, entry)) =
-            self.by_key.get(key).and_then(|address| Some((address, self.by_address.get_mut(address)?)))
-        else {
-            return Found::Nothing;
-        };
-        match &mut entry.state {
-            State::Unmapping(_) => Found::Unmapping,
-            State::Mapped { users, .. } => {
-                *users += 1;
-                NonNull::new(address as *mut u8)
-                    .map_or(Found::Nothing, |start| Found::Mapped(Mapping { start, size: entry.size }))
-            }
+        let known = self.by_key.get(key).and_then(|address| Some((*address, self.by_address.get_mut(address)?)));
+        if let Some((address, Entry { size, state: State::Mapped { users, .. }, .. })) = known {
+            *users += 1;
+            return NonNull::new(address as *mut u8)
+                .map_or(Found::Nothing, |start| Found::Mapped(Mapping { start, size: *size }));
         }
+        match self.is_unmapping(&key.1) {
+            true => Found::Unmapping,
+            false => Found::Nothing,
+        }
+    }
+
+    /// Whether this memory is still to be unmapped, by whichever handle of its pool it was mapped.
+    fn is_unmapping(&self, blob: &PointerBlob) -> bool {
+        let of_it = |entry: &Entry| entry.keys.iter().any(|(_, known)| known == blob);
+        self.by_address.values().any(|entry| matches!(entry.state, State::Unmapping(_)) && of_it(entry))
     }
 
     fn import(&mut self, key: Key, pool: &ImportedPool, stream: &Stream) -> Result<Mapping> {

@@ -146,9 +146,8 @@ impl ImporterSide {
     }
 
     /// Whether the memory of an offer is still to be unmapped from when it was another buffer's.
-    pub(super) fn is_unmapping(&self, offer: &Lend) -> bool {
-        let (Some(fresh), Some(source)) = (&offer.fresh, &self.pool) else { return false };
-        Mapping::is_unmapping(&source.pool, &fresh.blob)
+    pub(super) fn is_unmapping(offer: &Lend) -> bool {
+        offer.fresh.as_ref().is_some_and(|fresh| Mapping::is_unmapping(&fresh.blob))
     }
 
     pub(super) fn keep(&mut self, slot: u32, mapped: Mapped) {

@@ -133,7 +133,7 @@ impl Importer {
             if !core.may_go_on(turn) {
                 core.note_wait(state, turn);
                 Ok(Answer::OnWord)
-            } else if on_unmapping == OnUnmapping::IsPending && state.side.is_unmapping(offer) {
+            } else if on_unmapping == OnUnmapping::IsPending && ImporterSide::is_unmapping(offer) {
                 Ok(Answer::OnWord)
             } else {
                 Ok(Answer::Ready(state.side.offers.pop_front()))

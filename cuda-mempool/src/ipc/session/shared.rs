@@ -12,7 +12,7 @@ use super::frame::{Fresh, Turn};
 use super::handle::Handle;
 use super::lease::sealed::{Loan, SessionId};
 use super::lender::{ExporterSide, Extent};
-use super::signals::reachable;
+use super::signals::{reachable, usable};
 use crate::ipc::{driver, Error, PointerExport, Result};
 use crate::{teardown, DeviceBuffer, DeviceSlice, DeviceSliceMut, MemPool, Stream};
 
@@ -69,8 +69,10 @@ impl<T: Pod + Send> SharedBuffer<T> {
     /// Moves the buffer to another stream, as [`DeviceBuffer::set_stream`].
     ///
     /// # Errors
-    /// As there.
+    /// As there. The buffer stays on its stream then. It cannot be moved to a [per-thread stream](Stream::per_thread),
+    /// nor to one that is being captured.
     pub fn set_stream(&mut self, stream: &Stream) -> Result<()> {
+        usable(stream)?;
         Ok(self.buffer_mut().set_stream(stream)?)
     }
 
