@@ -102,6 +102,9 @@ impl Importer {
     /// Ends the session as dropping does, and waits until all that it took is given back. A process that ends without
     /// having waited takes along what its streams have not got to: to the exporter that is [`Error::Abandoned`].
     ///
+    /// While a stream that the session has used is being captured, not all is given back: a thread that captures must end
+    /// that first.
+    ///
     /// # Errors
     /// [`Error::InUse`] when buffers of the session are still there: it ends with the last of them.
     pub fn close(self) -> Result<()> {
