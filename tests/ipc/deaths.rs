@@ -164,8 +164,8 @@ fn importer_dies(step: &str, ending: &str, environment: &[(&str, &str)], case: &
     held.without_stream().assert_again();
 }
 
-/// To free memory of a per-thread stream from another thread is to wait for the device: the thread that sets streams free
-/// must not have to.
+/// To free memory of a per-thread stream from another thread is to wait for the device: the thread that sets streams
+/// free must not have to.
 fn no_buffer_has_the_session_wait_for_a_device() {
     let (pool, stream) = (pool(), stream());
     let (mut peer, sockets) = Peer::start("slow third");

@@ -66,11 +66,12 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 impl Mapping {
+    /// How long a free may take to come to its turn. On a device that is broken it never does.
+    pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
     /// Maps the memory, or shares the mapping that there is. `stream` is where it is freed again if something fails.
     pub(super) fn import(pool: &ImportedPool, blob: &PointerBlob, stream: &Stream) -> Result<Self> {
         const FUNCTION: &str = "cudaMemPoolImportPointer";
-        /// How long a free may take to come to its turn.
-        const PATIENCE: Duration = Duration::from_secs(10);
         teardown::reachable(FUNCTION)?;
         let key = (pool.number(), *blob);
         let started = Instant::now();
@@ -80,7 +81,7 @@ impl Mapping {
             match registry.find(&key) {
                 Found::Mapped(mapping) => return Ok(mapping),
                 Found::Nothing => return registry.import(key, pool, stream),
-                Found::Unmapping if started.elapsed() > PATIENCE => {
+                Found::Unmapping if started.elapsed() > Self::PATIENCE => {
                     let why = "the memory was mapped before, and the free of that does not come to its turn";
                     return Err(Error::refused(ErrorKind::NotPermitted, FUNCTION, why));
                 }

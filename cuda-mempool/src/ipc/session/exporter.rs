@@ -97,8 +97,8 @@ impl Exporter {
         }
     }
 
-    /// Ends the session as dropping does, and waits until all that it took is given back. While a stream that it has used
-    /// is being captured, that is not: a thread that captures must end that first.
+    /// Ends the session as dropping does, and waits until all that it took is given back. While a stream that it has
+    /// used is being captured, that is not: a thread that captures must end that first.
     ///
     /// # Errors
     /// [`Error::InUse`] when leases or buffers of the session are still there: it ends with the last of them. The reason

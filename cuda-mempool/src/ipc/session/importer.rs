@@ -102,8 +102,8 @@ impl Importer {
     /// Ends the session as dropping does, and waits until all that it took is given back. A process that ends without
     /// having waited takes along what its streams have not got to: to the exporter that is [`Error::Abandoned`].
     ///
-    /// While a stream that the session has used is being captured, not all is given back: a thread that captures must end
-    /// that first.
+    /// While a stream that the session has used is being captured, not all is given back: a thread that captures must
+    /// end that first.
     ///
     /// # Errors
     /// [`Error::InUse`] when buffers of the session are still there: it ends with the last of them.
@@ -124,6 +124,8 @@ impl Importer {
         on_unmapping: OnUnmapping,
     ) -> Result<Poll<Option<ImportedBuffer<T>>>> {
         let core = &*self.handle;
+        let started = Instant::now();
+        let waits_for_unmapping = || on_unmapping == OnUnmapping::IsPending && started.elapsed() < Mapping::PATIENCE;
         let offered = core.wait_for(deadline, |state| {
             if state.farewell == Some(Farewell::Done) && state.side.offers.is_empty() {
                 return Ok(Answer::Ready(None));
@@ -136,7 +138,7 @@ impl Importer {
             if !core.may_go_on(turn) {
                 core.note_wait(state, turn);
                 Ok(Answer::OnWord)
-            } else if on_unmapping == OnUnmapping::IsPending && ImporterSide::is_unmapping(offer) {
+            } else if waits_for_unmapping() && ImporterSide::is_unmapping(offer) {
                 Ok(Answer::OnWord)
             } else {
                 Ok(Answer::Ready(state.side.offers.pop_front()))
