@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use cuda_mempool::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceId};
 use cuda_mempool::{
-    on_drop_error, sys, Access, Device, DeviceBuffer, Error, ErrorKind, Event, Location, MemPool, Stream,
+    on_drop_error, sys, Access, Device, DeviceBuffer, Error, ErrorKind, Event, Feature, Location, MemPool, Stream,
 };
 use launcher::Launcher;
 use sim::{device, must, Live};
@@ -210,13 +210,28 @@ fn host_functions_cannot_reach_cuda() -> Outcome {
     let event = must(Event::new(device(0)));
     let (send, receive) = std::sync::mpsc::channel();
     {
-        let (stream, pool) = (stream.clone(), pool.clone());
+        let (device, stream, pool) = (device(0), stream.clone(), pool.clone());
         must(stream.clone().launch_host_fn(move || {
             let tried = [
                 pool.alloc::<u8>(&stream, 1).map(drop),
+                pool.usage().map(drop),
+                pool.trim_to(0),
+                pool.set_release_threshold(0),
+                pool.access(device).map(drop),
+                MemPool::default_for(device).map(drop),
+                MemPool::set_current_for(device, &pool),
+                MemPool::builder(device).build().map(drop),
                 event.record(&stream),
                 event.query().map(drop),
                 event.synchronize(),
+                event.elapsed_since(&event).map(drop),
+                stream.synchronize(),
+                Stream::new(device).map(drop),
+                device.memory().map(drop),
+                device.supports(Feature::MemoryPools).map(drop),
+                device.synchronize(),
+                device.trim_graph_memory(),
+                Device::count().map(drop),
             ];
             send.send(tried.map(|refused| refused.unwrap_err().kind())).unwrap();
             drop(buffer);
@@ -224,7 +239,7 @@ fn host_functions_cannot_reach_cuda() -> Outcome {
         }));
     }
     must(stream.synchronize());
-    assert_eq!(receive.recv(), Ok([ErrorKind::NotPermitted; 4]));
+    assert_eq!(receive.recv(), Ok([ErrorKind::NotPermitted; 19]));
     let heard: Vec<_> = sim::heard().into_iter().map(|(function, ..)| function).collect();
     assert_eq!(heard, ["cudaFreeAsync", "cudaEventDestroy"]);
     assert_eq!(must(pool.usage()).used, 100, "what it held is leaked, not freed where that may hang");

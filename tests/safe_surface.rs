@@ -516,6 +516,23 @@ fn a_kernel_runs_while_its_buffers_free_is_queued() -> Outcome {
     Ok(())
 }
 
+/// The driver's own functions, by which kernels are loaded and launched here, want a context.
+fn a_new_thread_has_the_context_of_the_device_that_it_works_with() -> Outcome {
+    let device = suite::device()?;
+    drop(kernels(device)?);
+    let filled = std::thread::spawn(move || {
+        let kernels = must(device.with_current(Kernels::load)).expect("loaded elsewhere");
+        let (stream, pool) = stream_and_pool(device);
+        let mut buffer = must(pool.alloc::<u32>(&stream, 100));
+        // SAFETY: the buffer has this many words, on its stream.
+        let launch = || unsafe { kernels.fill(stream.as_raw(), buffer.as_mut_ptr(), 100, 7) };
+        must(device.with_current(launch)).expect("launched");
+        must(buffer.to_vec())
+    });
+    assert_eq!(filled.join().expect("no panic"), [7; 100]);
+    Ok(())
+}
+
 fn a_kernel_on_another_stream_is_brought_into_order() -> Outcome {
     let device = suite::device()?;
     let kernels = kernels(device)?;
@@ -602,6 +619,7 @@ suite! {
         default_pools_are_not_only_on_devices,
         other_pools_of_other_code_are_not_lent,
         a_kernel_runs_while_its_buffers_free_is_queued,
+        a_new_thread_has_the_context_of_the_device_that_it_works_with,
         a_kernel_on_another_stream_is_brought_into_order,
         a_kernel_of_a_peer_reaches_granted_memory,
         an_event_of_another_device_is_named,

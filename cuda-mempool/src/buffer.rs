@@ -19,6 +19,8 @@ use crate::{Device, Error, Result, Stream};
 
 pub use block::Home;
 pub(crate) use block::{free, Block};
+#[cfg(target_os = "linux")]
+pub(crate) use slice::within;
 pub use slice::{DeviceSlice, DeviceSliceMut};
 
 /// An array of `T` in the memory of a pool, owned, and freed when dropped.

@@ -16,9 +16,20 @@ impl CurrentDevice {
         if current == device {
             return Ok(Self { previous: None });
         }
+        Self::change(current, device)
+    }
+
+    /// As [`set`](Self::set), and has the thread use the device's context, which the driver's own functions need: the
+    /// first device is current on a new thread that has none.
+    pub(crate) fn set_with_context(device: Device) -> Result<Self> {
+        teardown::reachable("cudaSetDevice")?;
+        Self::change(Device::current()?, device)
+    }
+
+    fn change(current: Device, device: Device) -> Result<Self> {
         teardown::watch_forks();
         make_current(device)?;
-        Ok(Self { previous: Some(current) })
+        Ok(Self { previous: Some(current).filter(|&current| current != device) })
     }
 }
 

@@ -80,13 +80,13 @@ impl Device {
     }
 
     /// Runs `work` with this device current, as launching a kernel on one of its streams needs, and puts the previous
-    /// one back, also on panic.
+    /// one back, also on panic. From CUDA 12 on, the thread then has the device's context, for the driver's functions.
     ///
     /// # Errors
     /// When the device cannot be made current, for instance because its context could not be made.
     #[doc(alias = "cudaSetDevice")]
     pub fn with_current<R>(self, work: impl FnOnce() -> R) -> Result<R> {
-        let _current = CurrentDevice::set(self)?;
+        let _current = CurrentDevice::set_with_context(self)?;
         Ok(work())
     }
 

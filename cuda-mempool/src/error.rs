@@ -14,10 +14,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Calls a C function and turns its answer into a [`Result`] that names it. Goes inside an `unsafe` block.
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
-        $crate::error::check(cuda_mempool_sys::$function($($argument),*), stringify!($function))
+        match $crate::teardown::reachable(stringify!($function)) {
+            Ok(()) => $crate::error::call_entered!($function($($argument),*)),
+            Err(refused) => Err(refused),
+        }
     };
 }
 pub(crate) use call;
+
+/// As [`call`], right after [`Stream::enter`](crate::Stream::enter) has looked whether it may be made.
+macro_rules! call_entered {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::error::check(cuda_mempool_sys::$function($($argument),*), stringify!($function))
+    };
+}
+pub(crate) use call_entered;
 
 #[inline]
 pub(crate) fn check(code: cudaError_t, function: &'static str) -> Result<()> {
@@ -62,7 +73,8 @@ enum Detail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The pool or the device has not enough memory: see [`Error::out_of_memory`].
+    /// The pool or the device has not enough memory, for which see [`Error::out_of_memory`], or a limit is reached, of which
+    /// the error's text tells.
     OutOfMemory,
     /// The number of bytes overflows.
     SizeOverflow,
@@ -142,6 +154,12 @@ impl Error {
             ErrorKind::Capture => cudaError_t::cudaErrorStreamCaptureUnsupported,
             ErrorKind::NotPermitted => cudaError_t::cudaErrorNotPermitted,
             ErrorKind::InvalidDevice => cudaError_t::cudaErrorInvalidDevice,
+            ErrorKind::Unsupported => cudaError_t::cudaErrorNotSupported,
+            ErrorKind::PeerAccess => cudaError_t::cudaErrorPeerAccessUnsupported,
+            ErrorKind::InvalidHandle => cudaError_t::cudaErrorInvalidResourceHandle,
+            ErrorKind::NoDevice => cudaError_t::cudaErrorNoDevice,
+            ErrorKind::NoRuntime => cudaError_t::cudaErrorSharedObjectInitFailed,
+            ErrorKind::Unloading => cudaError_t::cudaErrorCudartUnloading,
             ErrorKind::Other => cudaError_t::cudaErrorUnknown,
             _ => cudaError_t::cudaErrorInvalidValue,
         };
@@ -173,6 +191,15 @@ impl Error {
     #[cold]
     pub(crate) fn with_out_of_memory(mut self, numbers: OutOfMemory) -> Self {
         self.0.detail = Detail::OutOfMemory(numbers);
+        self
+    }
+
+    /// How many bytes were wanted of an allocation that asked for more than that.
+    #[cold]
+    pub(crate) fn with_requested(mut self, bytes: usize) -> Self {
+        if let Detail::OutOfMemory(numbers) = &mut self.0.detail {
+            numbers.requested = bytes;
+        }
         self
     }
 

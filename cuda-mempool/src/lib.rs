@@ -36,9 +36,12 @@
 //! - The current device is put back after each call that needs another one. Where a thread never used CUDA, that is
 //!   device 0, and newer drivers make its context then.
 //! - An [`Error`] names the C function, and the thread's last error is clear after it.
-//! - In a forked child dropping does nothing. A child made by bare `clone` calls, past `fork`, cannot be told apart.
+//! - Where CUDA must not be called, it is not: everything that would answers [`ErrorKind::NotPermitted`] in a [host
+//!   function](Stream::launch_host_fn) and in a forked child, in which dropping does nothing. (A child made by bare `clone`
+//!   calls, past `fork`, cannot be told apart.) And all that works on another thread's per-thread stream answers
+//!   [`ErrorKind::WrongThread`].
 #![cfg_attr(feature = "nightly", feature(allocator_api))]
-#![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+#![deny(missing_docs, missing_debug_implementations, unsafe_op_in_unsafe_fn)]
 #![warn(unreachable_pub)]
 
 mod buffer;

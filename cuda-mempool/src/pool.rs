@@ -19,7 +19,7 @@ use cuda_mempool_sys as sys;
 use sys::{cudaError_t, cudaMemPool_t};
 
 use crate::buffer::{Block, Home};
-use crate::error::{call, OutOfMemory};
+use crate::error::{call_entered, OutOfMemory};
 use crate::{teardown, DeviceBuffer, Error, ErrorKind, Result, Stream};
 
 pub use access::Access;
@@ -205,7 +205,7 @@ impl MemPool {
     fn take(&self, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
         let mut base = std::ptr::null_mut();
         // SAFETY: the out pointer is valid, and pool and stream are alive.
-        unsafe { call!(cudaMallocFromPoolAsync(&mut base, bytes, self.0.raw, stream.raw())) }?;
+        unsafe { call_entered!(cudaMallocFromPoolAsync(&mut base, bytes, self.0.raw, stream.raw())) }?;
         NonNull::new(base).ok_or_else(null_pointer)
     }
 

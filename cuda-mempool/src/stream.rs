@@ -157,7 +157,8 @@ impl Stream {
 
     /// The raw handle. It stays valid as long as any clone of this stream.
     ///
-    /// From then on, allocation on this stream asks each time whether it is being captured.
+    /// From then on, allocation on this stream asks each time whether it is being captured. Code that begins a capture by
+    /// this handle must see to it that no other thread uses the stream at that moment, as that may look just before.
     #[must_use]
     pub fn as_raw(&self) -> cudaStream_t {
         self.0.capturable.store(true, Ordering::Relaxed);

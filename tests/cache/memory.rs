@@ -92,9 +92,9 @@ pub fn what_is_out_stays_out() -> Outcome {
         let pool = small_pool();
         let cache = BlockCache::new(&pool, &must(Stream::new(sim::device(0))));
         let held = must(cache.from_slice(&vec![5_u8; 20 * MIB]));
-        let error = cache.alloc::<u8>(20 * MIB).unwrap_err();
+        let error = cache.alloc::<u8>(20 * MIB + 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-        assert_eq!(error.out_of_memory().unwrap().requested, 20 * MIB);
+        assert_eq!(error.out_of_memory().unwrap().requested, 20 * MIB + 1);
         assert!(must(held.to_vec()).iter().all(|&byte| byte == 5));
         drop(held);
         assert!(cache.alloc::<u8>(20 * MIB).is_ok());

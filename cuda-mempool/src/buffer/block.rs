@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::cache::Store;
-use crate::error::call;
+use crate::error::call_entered;
 use crate::resource::DeviceMemoryResource;
 use crate::{teardown, Error, ErrorKind, Result, Stream};
 
@@ -173,7 +173,7 @@ pub(crate) unsafe fn free(base: NonNull<c_void>, stream: &Stream) -> Result<()> 
     }
     let _current = stream.enter(FREE)?;
     // SAFETY: the caller's promise.
-    unsafe { call!(cudaFreeAsync(base.as_ptr(), stream.raw())) }
+    unsafe { call_entered!(cudaFreeAsync(base.as_ptr(), stream.raw())) }
 }
 
 /// Another thread's per-thread stream cannot be reached: its work is waited for instead.
@@ -187,7 +187,7 @@ unsafe fn free_from_afar(base: NonNull<c_void>, stream: &Stream) -> Result<()> {
     let own = Stream::per_thread(device);
     let _current = own.enter(FREE)?;
     // SAFETY: the caller's promise; the work is done, so any stream will do.
-    unsafe { call!(cudaFreeAsync(base.as_ptr(), own.raw())) }
+    unsafe { call_entered!(cudaFreeAsync(base.as_ptr(), own.raw())) }
 }
 
 impl fmt::Debug for Home {

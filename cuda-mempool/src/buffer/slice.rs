@@ -209,7 +209,7 @@ unsafe fn offset<T>(pointer: NonNull<T>, elements: usize) -> NonNull<T> {
     unsafe { NonNull::new_unchecked(pointer.as_ptr().wrapping_add(elements)) }
 }
 
-fn within(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
+pub(crate) fn within(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),
         Bound::Excluded(&before) => before.checked_add(1),

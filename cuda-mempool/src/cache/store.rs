@@ -122,7 +122,8 @@ impl Store {
         let ask = || this.pool.alloc_bytes(&this.stream, class.bytes());
         let base = ask()
             .or_else(|error| retry(error, || Self::flush(this), ask))
-            .or_else(|error| retry(error, || registry::flush(&this.pool), ask))?;
+            .or_else(|error| retry(error, || registry::flush(&this.pool), ask))
+            .map_err(|error| error.with_requested(bytes))?;
         this.state.lock().waste += class.bytes() - bytes;
         Ok(base)
     }

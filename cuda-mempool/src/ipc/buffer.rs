@@ -224,6 +224,18 @@ impl<T: Pod> ImportedBuffer<T> {
     }
 }
 
+impl<'a, T: Pod> From<&'a ImportedBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a ImportedBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut ImportedBuffer<T>> for DeviceSliceMut<'a, T> {
+    fn from(buffer: &'a mut ImportedBuffer<T>) -> Self {
+        buffer.as_slice_mut()
+    }
+}
+
 impl<T> Drop for ImportedBuffer<T> {
     fn drop(&mut self) {
         self.passages.end(&self.stream);

@@ -92,6 +92,22 @@ impl From<io::Error> for Error {
     }
 }
 
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error {
+            Error::Cuda(error) => return error.into(),
+            Error::Io(error) => return error,
+            Error::TimedOut => io::ErrorKind::TimedOut,
+            Error::PeerGone | Error::PeerLeft(_) => io::ErrorKind::ConnectionAborted,
+            Error::Violation(_) | Error::Abandoned => io::ErrorKind::InvalidData,
+            Error::UnknownDevice(_) => io::ErrorKind::NotFound,
+            Error::ForeignMemory | Error::OtherElements { .. } | Error::Empty => io::ErrorKind::InvalidInput,
+            Error::InUse | Error::Full => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
 impl From<Violation> for Error {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, size_of_val, ManuallyDrop};
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -14,6 +14,7 @@ use cuda_mempool_sys::{self as sys, cudaIpcMemHandle_t, cudaMemcpyKind};
 
 use super::driver;
 use super::handles::{part, same_bytes, MemHandle};
+use crate::buffer::within;
 use crate::current::CurrentDevice;
 use crate::error::call;
 use crate::{teardown, Device, DeviceSlice, DeviceSliceMut, Error, ErrorKind, Result, Stream};
@@ -206,25 +207,15 @@ impl<T: Pod> LegacyBuffer<T> {
     /// When the range is not within the buffer, as for slices.
     #[doc(alias = "cudaIpcGetMemHandle")]
     pub fn legacy_handle(&self, range: impl RangeBounds<usize>) -> Result<LegacyHandle> {
-        let start = match range.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&before) => before + 1,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&last) => last + 1,
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => self.length,
-        };
-        assert!(start <= end && end <= self.length, "range {start}..{end} of {} elements", self.length);
+        let range = within(range, self.length);
         let _current = CurrentDevice::set(self.device)?;
         let mut handle = cudaIpcMemHandle_t::default();
         // SAFETY: the out pointer is valid, and the memory alive.
         unsafe { call!(cudaIpcGetMemHandle(&mut handle, self.pointer.as_ptr().cast())) }?;
         Ok(LegacyHandle {
             handle: MemHandle::from_bytes(same_bytes!(handle, cudaIpcMemHandle_t => [u8; 64])),
-            offset: start * size_of::<T>(),
-            bytes: (end - start) * size_of::<T>(),
+            offset: range.start * size_of::<T>(),
+            bytes: range.len() * size_of::<T>(),
         })
     }
 }
@@ -322,7 +313,9 @@ fn same_length(source: usize, target: usize) -> Result<()> {
 unsafe fn copy(target: *mut c_void, source: *const c_void, bytes: usize, device: Device) -> Result<()> {
     let _current = CurrentDevice::set(device)?;
     // SAFETY: the caller's promise.
-    unsafe { call!(cudaMemcpy(target, source, bytes, cudaMemcpyKind::cudaMemcpyDefault)) }
+    unsafe { call!(cudaMemcpy(target, source, bytes, cudaMemcpyKind::cudaMemcpyDefault)) }?;
+    // A copy from ordinary memory may return when that has been read, before the data has arrived.
+    Stream::legacy(device).synchronize()
 }
 
 /// The allocations that are open, by what opened them. One lock is held over looking up, opening and closing.

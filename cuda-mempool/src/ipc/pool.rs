@@ -238,7 +238,8 @@ impl ImportedPool {
 
     /// Sets what `device` may do with the memory, as seen from this process.
     ///
-    /// The device that the memory lies on always reads and writes it, and other devices start with nothing.
+    /// The device that the memory lies on always reads and writes it, and other devices start with nothing. Before access
+    /// is taken away, what the device is doing is waited for.
     ///
     /// # Errors
     /// What the runtime answers, for instance when the device cannot reach the memory.

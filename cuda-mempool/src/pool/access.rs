@@ -36,8 +36,11 @@ impl Access {
         access_of(pool, device).map(Self::from_raw)
     }
 
-    /// Sets it, with no other check than the runtime's.
+    /// Sets it, with no other check than the runtime's. Before access is taken away, what the device is doing is waited for.
     pub(crate) fn set_for_pool(self, pool: cudaMemPool_t, device: Device) -> Result<()> {
+        if self != Self::ReadWrite && Self::of_pool(pool, device)? != self {
+            device.synchronize()?;
+        }
         set_access(pool, device, self.to_raw())
     }
 
@@ -104,10 +107,7 @@ impl MemPool {
             }
             _ => {}
         }
-        if access != Access::ReadWrite && self.access(device)? != access {
-            device.synchronize()?;
-        }
-        set_access(self.0.raw, device, access.to_raw())
+        access.set_for_pool(self.0.raw, device)
     }
 
     /// Takes a device's access away: [`set_access`](Self::set_access) with [`Access::None`].

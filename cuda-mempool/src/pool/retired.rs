@@ -43,8 +43,13 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The pool must be owned, and this its last use.
 pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Vec<Error>) -> Result<()> {
     let mut pool = Retired { raw, location, told: false, used_at_wait: u64::MAX };
+    // First of all: until then, plain `cudaMallocAsync` on any thread may allocate from it.
+    let left = places::leave(raw, location);
     match pool.is_empty() {
-        Ok(true) => return pool.destroy(asides),
+        Ok(true) => {
+            asides.extend(left.err());
+            return pool.destroy(asides);
+        }
         Ok(false) => {}
         Err(error) if error.kind() == ErrorKind::DeviceFault => return Err(error),
         Err(error) => {
@@ -53,7 +58,7 @@ pub(super) unsafe fn end(raw: cudaMemPool_t, location: Location, asides: &mut Ve
         }
     }
     asides.extend(pool.keep_nothing().err());
-    asides.extend(places::leave(raw, location).err());
+    asides.extend(left.err());
     let mut retired = list();
     retired.push(pool);
     COUNT.store(retired.len(), Ordering::Relaxed);

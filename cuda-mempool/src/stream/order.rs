@@ -8,7 +8,7 @@ use cuda_mempool_sys as sys;
 use sys::{cudaEvent_t, cudaStreamCaptureMode};
 
 use crate::current::CurrentDevice;
-use crate::error::call;
+use crate::error::{call, call_entered};
 use crate::{teardown, Device, Error, ErrorKind, Result, Stream};
 
 thread_local! {
@@ -33,14 +33,20 @@ fn order_distinct(before: &Stream, after: &Stream) -> Result<()> {
     }
     with_event(before.device(), |event| {
         let _recording = before.enter("cudaEventRecord")?;
-        if before.may_be_capturing() {
-            after.mark_capturable();
-        }
+        let mark = || {
+            if before.may_be_capturing() {
+                after.mark_capturable();
+            }
+        };
+        mark();
         // SAFETY: both handles are alive.
-        unsafe { call!(cudaEventRecord(event, before.raw())) }?;
+        unsafe { call_entered!(cudaEventRecord(event, before.raw())) }?;
         let _waiting = after.enter("cudaStreamWaitEvent")?;
         // SAFETY: both handles are alive.
-        unsafe { call!(cudaStreamWaitEvent(after.raw(), event, sys::cudaEventWaitDefault)) }
+        let answer = unsafe { call_entered!(cudaStreamWaitEvent(after.raw(), event, sys::cudaEventWaitDefault)) };
+        // Other code may have begun to capture just before the event was recorded.
+        mark();
+        answer
     })
 }
 

@@ -1,5 +1,6 @@
 //! Asynchronous work with borrowed host memory.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -171,5 +172,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             host_fns.end();
         }
         settled
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("stream", self.stream).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! The end that hands buffers over.
 
+use std::fmt;
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -221,6 +222,18 @@ pub(super) struct Greeting {
     pub fd: OwnedFd,
     pub origin: Nonce,
     pub number: u64,
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exporter").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarder").finish_non_exhaustive()
+    }
 }
 
 fn open(

@@ -1,5 +1,6 @@
 //! The end that buffers are handed to.
 
+use std::fmt;
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -246,5 +247,11 @@ impl Drop for Importer {
         }
         drop(state);
         self.handle.leave();
+    }
+}
+
+impl fmt::Debug for Importer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Importer").field("stream", &self.stream).finish_non_exhaustive()
     }
 }

@@ -194,6 +194,18 @@ impl<T: Pod + Send> From<DeviceBuffer<T>> for SharedBuffer<T> {
     }
 }
 
+impl<'a, T: Pod + Send> From<&'a SharedBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a SharedBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T: Pod + Send> From<&'a mut SharedBuffer<T>> for DeviceSliceMut<'a, T> {
+    fn from(buffer: &'a mut SharedBuffer<T>) -> Self {
+        buffer.as_slice_mut()
+    }
+}
+
 impl<T: Pod + Send> Loan for SharedBuffer<T> {
     fn stream(&self) -> &Stream {
         self.buffer().stream()

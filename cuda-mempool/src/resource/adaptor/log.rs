@@ -21,7 +21,9 @@ use crate::{teardown, Device, Error, Result, Stream};
 /// Times are those of the calls on the host, in microseconds. The file is complete when this is dropped, and can be
 /// opened also when the program ended before.
 ///
-/// Writing that fails fails no allocation: [`flush`](Self::flush) tells of it. A forked child writes nothing.
+/// Writing that fails fails no allocation: [`flush`](Self::flush) tells of it. A forked child writes nothing. The writer
+/// must not allocate from the same resource: the call would wait for itself. A stream's track is named by its raw handle,
+/// so that streams with the same one (the legacy streams of two devices, or one made after another's end) share it.
 pub struct LogAdaptor<R> {
     upstream: R,
     id: ResourceId,
