@@ -8,7 +8,7 @@ mod sim;
 #[macro_use]
 mod suite;
 
-use cuda_mempool::{Device, MemPool, Stream};
+use cuda_mempool::{Device, DeviceBuffer, MemPool, Stream};
 use sim::{must, Sim};
 use suite::Outcome;
 
@@ -37,6 +37,15 @@ fn a_buffer_takes_one_call_to_make_and_one_to_free() -> Outcome {
     let _ = stream.as_raw();
     let functions = ["cudaMallocFromPoolAsync", "cudaFreeAsync", "cudaStreamIsCapturing"];
     let work = || drop(must(pool.alloc::<u8>(&stream, 64 << 10)));
+    assert_eq!(calls(&sim, functions, work), ([1, 1, 1], 3));
+    Ok(())
+}
+
+fn a_buffer_of_no_pool_takes_three_calls() -> Outcome {
+    let sim = suite::simulated(1)?;
+    let stream = must(Stream::new(sim::device(0)));
+    let functions = ["cudaGetDevice", "cudaMalloc", "cudaFreeAsync"];
+    let work = || drop(must(DeviceBuffer::<u8>::unpooled(&stream, 64 << 10)));
     assert_eq!(calls(&sim, functions, work), ([1, 1, 1], 3));
     Ok(())
 }
@@ -72,6 +81,7 @@ fn no_bytes_take_no_call() -> Outcome {
     must(empty.copy_from_host(&[]));
     must(empty.to_vec());
     drop(must(pool.from_slice(&stream, &[(); 5])));
+    drop(must(DeviceBuffer::<u64>::unpooled(&stream, 0)));
     must(stream.scope(|s| {
         let _ = s;
         Ok(())
@@ -84,6 +94,7 @@ fn no_bytes_take_no_call() -> Outcome {
 suite! {
     tests: [
         a_buffer_takes_one_call_to_make_and_one_to_free,
+        a_buffer_of_no_pool_takes_three_calls,
         a_move_takes_a_record_and_a_wait,
         a_copy_on_one_stream_takes_no_event,
         no_bytes_take_no_call,

@@ -104,7 +104,9 @@ fn memory_of_dropped_pools_is_there_when_it_is_needed() -> Outcome {
     drop(pool);
     let pool = must(MemPool::builder(device(0)).build());
     drop(must(pool.alloc::<u8>(&stream, most)));
-    drop((pool, stream));
+    drop(pool);
+    drop(must(DeviceBuffer::<u8>::unpooled(&stream, most)));
+    drop(stream);
     watch.assert_gone();
     Ok(())
 }
@@ -124,7 +126,8 @@ fn many_buffers_dropped_leave_nothing_in_use() -> Outcome {
 fn dropping_does_not_depend_on_the_current_device() -> Outcome {
     let watch = suite::watch(2)?;
     let (stream, pool) = stream_and_pool();
-    let buffers = [&stream, &Stream::legacy(device(0))].map(|stream| must(pool.alloc::<u8>(stream, 100)));
+    let buffers = [&stream, &Stream::legacy(device(0))]
+        .map(|stream| (must(pool.alloc::<u8>(stream, 100)), must(DeviceBuffer::<u8>::unpooled(stream, 100))));
     must(device(1).with_current(|| {
         drop(buffers);
         assert_unused([&pool]);

@@ -12,7 +12,8 @@ mod suite;
 use std::collections::BTreeSet;
 
 use cuda_mempool::{
-    sys, Access, Device, Error, ErrorKind, Event, Feature, HandleTypes, Location, MemPool, Result, ReusePolicy, Stream,
+    sys, Access, Device, DeviceBuffer, Error, ErrorKind, Event, Feature, HandleTypes, Location, MemPool, Result,
+    ReusePolicy, Stream,
 };
 use sim::{device, Live, Sim};
 use suite::Outcome;
@@ -44,6 +45,7 @@ const FUNCTIONS: &[&str] = &[
     "cudaGetDevice",
     "cudaGetDeviceCount",
     "cudaLaunchHostFunc",
+    "cudaMalloc",
     "cudaMallocFromPoolAsync",
     "cudaMemGetDefaultMemPool",
     "cudaMemGetInfo",
@@ -72,7 +74,7 @@ const FUNCTIONS: &[&str] = &[
 /// Those of them that bindings before 13.0 do not have.
 const NEW_IN_13: &[&str] = &["cudaMemGetDefaultMemPool", "cudaMemGetMemPool", "cudaMemSetMemPool"];
 
-/// What a failure leaves behind, because it is the release that failed.
+/// What a failure leaves behind, because it is the release that failed. An allocation is one, of a pool or not.
 fn may_leak(function: &str) -> Live {
     let mut live = Live::default();
     match function {
@@ -97,6 +99,7 @@ const SCENARIOS: &[Scenario] = &[
     ("current pools", current_pools),
     ("buffers", buffers),
     ("buffers across streams", buffers_across_streams),
+    ("buffers of no pool", buffers_of_no_pool),
     ("scopes", scopes),
     ("default streams", default_streams),
     ("out of memory", out_of_memory),
@@ -199,6 +202,17 @@ fn buffers_across_streams() -> Result<()> {
     Ok(())
 }
 
+fn buffers_of_no_pool() -> Result<()> {
+    let (first, second) = (Stream::new(Device::new(0)?)?, Stream::new(Device::new(1)?)?);
+    let mut buffer = DeviceBuffer::<u32>::unpooled(&second, 3)?;
+    buffer.fill(0x0102_0304)?;
+    buffer.set_stream(&first)?;
+    assert_eq!(buffer.to_vec()?, [0x0102_0304; 3]);
+    closed(buffer.close())?;
+    drop(DeviceBuffer::<u32>::unpooled(&Stream::legacy(Device::new(1)?), 3)?);
+    Ok(())
+}
+
 fn scopes() -> Result<()> {
     let (first, second) = (Stream::new(Device::new(0)?)?, Stream::new(Device::new(1)?)?);
     let pool = MemPool::default_for(Device::new(0)?)?;
@@ -227,11 +241,13 @@ fn default_streams() -> Result<()> {
 
 fn out_of_memory() -> Result<()> {
     let (stream, pool) = (Stream::new(Device::new(1)?)?, MemPool::default_for(Device::new(1)?)?);
-    match pool.alloc::<u8>(&stream, 1 << 60) {
+    let refused = |answer: Result<DeviceBuffer<u8>>| match answer {
         Err(error) if error.out_of_memory().is_some() => Ok(()),
         Err(error) => Err(error),
         Ok(_) => panic!("an exabyte was allocated"),
-    }
+    };
+    refused(pool.alloc(&stream, 1 << 60))?;
+    refused(DeviceBuffer::unpooled(&stream, 1 << 60))
 }
 
 fn graph_memory() -> Result<()> {
@@ -260,7 +276,7 @@ macro_rules! close {
         })*
     };
 }
-close!(Stream, Event, MemPool, cuda_mempool::DeviceBuffer<u32>);
+close!(Stream, Event, MemPool, DeviceBuffer<u32>);
 
 /// Runs on a thread of its own, so that what a thread keeps is gone too. Returns the answer, and the last error then.
 fn run(scenario: fn() -> Result<()>) -> (Result<()>, sys::cudaError_t) {
@@ -328,6 +344,7 @@ fn fail_once(sim: &Sim, name: &str, scenario: fn() -> Result<()>, function: &str
     assert_eq!(sim.races(), 0, "{what}: {}", sim.last_race());
 
     let mut leaked = Live { bytes: 0, ..sim::since(before, sim.settled()) };
+    leaked.pool_allocations += std::mem::take(&mut leaked.plain_allocations);
     if leaked.pool_allocations > 0 {
         // Memory that was not freed keeps its pool.
         leaked.pools = 0;

@@ -184,6 +184,68 @@ fn unsafe_copies_return_at_once() -> Outcome {
     Ok(())
 }
 
+fn memory_of_no_pool_is_a_buffer_like_others() -> Outcome {
+    let device = suite::device()?;
+    let (first, pool) = stream_and_pool(device);
+    let second = must(Stream::new(device));
+    let mut numbers = must(DeviceBuffer::<u32>::unpooled(&first, 1000));
+    assert_eq!((numbers.as_ptr() as usize % 256, numbers.device()), (0, device));
+    must(numbers.fill(7));
+    let mut copy = must(pool.alloc::<u32>(&second, 1000));
+    must(copy.copy_from(&numbers));
+    must(numbers.set_stream(&second));
+    must(numbers.slice_mut(..999).zero());
+    assert_eq!((must(copy.to_vec()), must(numbers.to_vec())[998..].to_vec()), (vec![7; 1000], vec![0, 7]));
+    let raw = numbers.into_raw();
+    assert!(raw.home.is_runtime());
+    // SAFETY: it was just taken apart.
+    must(unsafe { DeviceBuffer::from_raw(raw) }.close().map_err(|(_, error)| error));
+
+    let mut pages = must(DeviceBuffer::<Page>::unpooled(&first, 2));
+    assert_eq!(pages.as_ptr() as usize % 4096, 0);
+    must(pages.copy_from_host(&[Page([9; 4096]); 2]));
+    assert_eq!(must(pages.to_vec()), [Page([9; 4096]); 2]);
+    assert_eq!(must(must(DeviceBuffer::<u64>::unpooled(&first, 0)).to_vec()), []);
+    assert_eq!(must(DeviceBuffer::<()>::unpooled(&first, usize::MAX)).len(), usize::MAX);
+    Ok(())
+}
+
+fn memory_of_no_pool_is_freed_in_the_order_of_its_stream() -> Outcome {
+    let watch = suite::watch(1)?;
+    let device = suite::device()?;
+    let stream = must(Stream::new(device));
+    let mut buffer = must(DeviceBuffer::<u8>::unpooled(&stream, 1 << 20));
+    must(stream.launch_host_fn(|| std::thread::sleep(Duration::from_millis(300))));
+    must(buffer.fill_bytes(1));
+    drop(buffer);
+    assert!(!must(stream.query()), "to drop it waits for nothing");
+    must(stream.synchronize());
+    // Were they not freed, there would be too little memory for the last.
+    let third = must(device.memory()).free / 3;
+    for _ in 0..8 {
+        drop(must(DeviceBuffer::<u8>::unpooled(&stream, third)));
+        must(stream.synchronize());
+    }
+    drop(stream);
+    watch.assert_gone();
+    Ok(())
+}
+
+fn memory_of_no_pool_is_refused_with_the_devices_numbers() -> Outcome {
+    let device = suite::device()?;
+    let stream = must(Stream::new(device));
+    let error = fails(DeviceBuffer::<u64>::unpooled(&stream, usize::MAX / 8 + 1));
+    assert_eq!((error.kind(), error.function()), (ErrorKind::SizeOverflow, "cudaMalloc"));
+    let error = fails(DeviceBuffer::<u8>::unpooled(&stream, 1 << 50));
+    assert_eq!((error.kind(), error.function()), (ErrorKind::OutOfMemory, "cudaMalloc"));
+    let numbers = error.out_of_memory().expect("the numbers");
+    assert_eq!((numbers.requested, numbers.pool_used, numbers.pool_reserved), (1 << 50, None, None));
+    assert_eq!(numbers.device_total, Some(must(device.memory()).total));
+    assert!(!error.to_string().contains("pool"), "{error}");
+    assert_eq!(sim::last_error(), sys::cudaError_t::cudaSuccess);
+    Ok(())
+}
+
 fn attributes_of_a_pool_are_what_was_asked_for() -> Outcome {
     let device = suite::device()?;
     let policy = ReusePolicy { follow_event_dependencies: false, ..ReusePolicy::default() };
@@ -307,6 +369,8 @@ fn refuses_what_would_get_into_a_graph() -> Outcome {
     let refused = [
         fails(pool.alloc::<u8>(&stream, 16)),
         fails(pool.alloc::<u8>(&hidden, 16)),
+        fails(DeviceBuffer::<u8>::unpooled(&stream, 16)),
+        fails(DeviceBuffer::<u8>::unpooled(&hidden, 16)),
         fails(buffer.copy_from_host(&host)),
         fails(buffer.copy_to_host(&mut host)),
         fails(stream.launch_host_fn(|| panic!("this must not run"))),
@@ -320,6 +384,25 @@ fn refuses_what_would_get_into_a_graph() -> Outcome {
     assert_eq!(must(buffer.to_vec()), [0; 16], "the fill was captured, not run");
     // SAFETY: the graph is ours.
     unsafe { sys::cudaGraphDestroy(graph) };
+    Ok(())
+}
+
+fn while_another_stream_is_captured_malloc_is_refused() -> Outcome {
+    let device = suite::device()?;
+    let [captured, stream] = [0; 2].map(|_: u8| must(Stream::new(device)));
+    let mut graph = std::ptr::null_mut();
+    let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeGlobal;
+    // SAFETY: the stream is alive.
+    assert_eq!(unsafe { sys::cudaStreamBeginCapture(captured.as_raw(), mode) }, sys::cudaError_t::cudaSuccess);
+    let error = fails(DeviceBuffer::<u8>::unpooled(&stream, 16));
+    assert_eq!((error.kind(), error.function()), (ErrorKind::Capture, "cudaMalloc"));
+    assert_eq!(sim::last_error(), sys::cudaError_t::cudaSuccess);
+    // SAFETY: as above. It was spoiled, and there is no graph.
+    let ended = unsafe { sys::cudaStreamEndCapture(captured.as_raw(), &mut graph) };
+    assert_eq!((ended, graph.is_null()), (sys::cudaError_t::cudaErrorStreamCaptureInvalidated, true));
+    // SAFETY: takes nothing.
+    unsafe { sys::cudaGetLastError() };
+    must(DeviceBuffer::<u8>::unpooled(&stream, 16));
     Ok(())
 }
 
@@ -392,7 +475,9 @@ fn the_current_device_stays() -> Outcome {
                 must(buffer.to_vec());
                 must(device.memory());
                 fails(pool.alloc::<u8>(&stream, 1 << 60));
-                drop((buffer, pool, stream));
+                let unpooled = must(DeviceBuffer::<u8>::unpooled(&stream, 100));
+                fails(DeviceBuffer::<u8>::unpooled(&stream, 1 << 60));
+                drop((buffer, unpooled, pool, stream));
                 assert_eq!(must(Device::current()), current);
             }
         }));
@@ -601,6 +686,9 @@ suite! {
         parts_are_parts,
         views_of_foreign_memory_work_like_buffers,
         unsafe_copies_return_at_once,
+        memory_of_no_pool_is_a_buffer_like_others,
+        memory_of_no_pool_is_freed_in_the_order_of_its_stream,
+        memory_of_no_pool_is_refused_with_the_devices_numbers,
         attributes_of_a_pool_are_what_was_asked_for,
         statistics_count_what_was_asked_for,
         a_pool_keeps_to_its_maximum,
@@ -608,6 +696,7 @@ suite! {
         streams_are_queried_and_joined,
         default_streams_work,
         refuses_what_would_get_into_a_graph,
+        while_another_stream_is_captured_malloc_is_refused,
         graph_memory_is_counted_and_trimmed,
         the_owner_needs_no_grant,
         access_is_asked_of_the_runtime,

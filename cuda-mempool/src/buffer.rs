@@ -4,6 +4,7 @@ mod allocate;
 mod block;
 mod copy;
 mod slice;
+mod unpooled;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -17,13 +18,16 @@ use bytemuck::Pod;
 use crate::stream::order;
 use crate::{Device, Error, Result, Stream};
 
+pub(crate) use allocate::FROM_POOL;
 pub use block::Home;
 pub(crate) use block::{free, Block};
 #[cfg(target_os = "linux")]
 pub(crate) use slice::within;
 pub use slice::{DeviceSlice, DeviceSliceMut};
+#[cfg(target_os = "linux")]
+pub(crate) use unpooled::malloc;
 
-/// An array of `T` in the memory of a pool, owned, and freed when dropped.
+/// An array of `T` in the memory of a pool, or [of none](Self::unpooled), owned, and freed when dropped.
 ///
 /// It belongs to a stream. Its operations are enqueued there, and so is its free: nothing waits, and whatever is
 /// enqueued on that stream later comes after. Work on other streams is brought into this order by
@@ -167,7 +171,7 @@ impl<T> DeviceBuffer<T> {
         &self.block.stream
     }
 
-    /// The device of its stream. The memory may lie elsewhere: see the pool.
+    /// The device of its stream. The memory lies where it was allocated, which may be elsewhere.
     #[must_use]
     pub fn device(&self) -> Device {
         self.block.stream.device()

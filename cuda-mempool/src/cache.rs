@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::buffer::{Block, Home};
+use crate::buffer::{Block, Home, FROM_POOL};
 use crate::resource::ResourceId;
 use crate::{DeviceBuffer, MemPool, Result, Stream};
 
@@ -85,7 +85,7 @@ impl BlockCache {
     pub fn alloc<T: Pod>(&self, length: usize) -> Result<DeviceBuffer<T>> {
         // SAFETY: the store hands out a block that nobody else has, of at least the bytes, ready for its stream.
         unsafe {
-            DeviceBuffer::allocate(self.stream(), length, |bytes| {
+            DeviceBuffer::allocate(FROM_POOL, self.stream(), length, |bytes| {
                 let Lease { base, stream, store } = Store::take(&self.store, bytes)?;
                 Ok(Block { base: base.as_ptr(), stream, home: Home::cache(store, bytes) })
             })

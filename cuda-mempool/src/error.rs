@@ -6,7 +6,7 @@ use std::io;
 use cuda_mempool_sys as sys;
 use sys::cudaError_t;
 
-use crate::Device;
+use crate::{Device, MemPool};
 
 /// The result of the calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -110,7 +110,8 @@ pub enum ErrorKind {
     Other,
 }
 
-/// The numbers behind an allocation that failed, in bytes. A number that could not be had is `None`.
+/// The numbers behind an allocation that failed, in bytes. A number that could not be had is `None`, and so are those of
+/// the pool where the memory would have been of none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -125,6 +126,22 @@ pub struct OutOfMemory {
     pub device_free: Option<usize>,
     /// Bytes that the stream's device has.
     pub device_total: Option<usize>,
+}
+
+impl OutOfMemory {
+    /// What pool and device have now.
+    #[cold]
+    pub(crate) fn now(requested: usize, pool: Option<&MemPool>, device: Device) -> Self {
+        let usage = pool.and_then(|pool| pool.usage().ok());
+        let memory = device.memory().ok();
+        Self {
+            requested,
+            pool_used: usage.map(|usage| usage.used),
+            pool_reserved: usage.map(|usage| usage.reserved),
+            device_free: memory.map(|memory| memory.free),
+            device_total: memory.map(|memory| memory.total),
+        }
+    }
 }
 
 impl Error {
@@ -392,15 +409,11 @@ impl fmt::Display for OutOfMemory {
                 }
             }
         }
-        write!(
-            f,
-            "{} bytes asked; the pool uses {} of {} reserved; the device has {} of {} free",
-            self.requested,
-            Known(self.pool_used),
-            Known(self.pool_reserved),
-            Known(self.device_free),
-            Known(self.device_total)
-        )
+        write!(f, "{} bytes asked; ", self.requested)?;
+        if self.pool_used.is_some() || self.pool_reserved.is_some() {
+            write!(f, "the pool uses {} of {} reserved; ", Known(self.pool_used), Known(self.pool_reserved))?;
+        }
+        write!(f, "the device has {} of {} free", Known(self.device_free), Known(self.device_total))
     }
 }
 

@@ -18,7 +18,7 @@ use bytemuck::Pod;
 use cuda_mempool_sys as sys;
 use sys::{cudaError_t, cudaMemPool_t};
 
-use crate::buffer::{Block, Home};
+use crate::buffer::{Block, Home, FROM_POOL};
 use crate::error::{call_entered, OutOfMemory};
 use crate::{teardown, DeviceBuffer, Error, ErrorKind, Result, Stream};
 
@@ -26,7 +26,7 @@ pub use access::Access;
 pub use attributes::{PoolUsage, ReusePolicy};
 pub use builder::{HandleTypes, MemPoolBuilder};
 pub use location::Location;
-pub(crate) use retired::sweep;
+pub(crate) use retired::{reclaim, sweep};
 
 /// A pool of memory, from which [`DeviceBuffer`]s are allocated in the order of a stream.
 ///
@@ -161,7 +161,7 @@ impl MemPool {
     pub fn alloc<T: Pod>(&self, stream: &Stream, length: usize) -> Result<DeviceBuffer<T>> {
         // SAFETY: fresh memory of the runtime, in the order of `stream`.
         unsafe {
-            DeviceBuffer::allocate(stream, length, |bytes| {
+            DeviceBuffer::allocate(FROM_POOL, stream, length, |bytes| {
                 let base = self.alloc_bytes(stream, bytes)?.as_ptr();
                 Ok(Block { base, stream: stream.clone(), home: Home::RUNTIME })
             })
@@ -192,11 +192,10 @@ impl MemPool {
 
     #[inline]
     pub(crate) fn alloc_bytes(&self, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
-        const FUNCTION: &str = "cudaMallocFromPoolAsync";
-        let _current = stream.enter(FUNCTION)?;
-        stream.refuse_capture(FUNCTION, "memory allocated on a stream that is being captured would be the graph's")?;
+        let _current = stream.enter(FROM_POOL)?;
+        stream.refuse_capture(FROM_POOL, "memory allocated on a stream that is being captured would be the graph's")?;
         if let Some(feature) = self.0.location.host_feature() {
-            stream.device().require(feature, FUNCTION)?;
+            stream.device().require(feature, FROM_POOL)?;
         }
         self.take(stream, bytes).or_else(|error| self.take_again(error, stream, bytes))
     }
@@ -214,7 +213,7 @@ impl MemPool {
     fn take_again(&self, error: Error, stream: &Stream, bytes: usize) -> Result<NonNull<c_void>> {
         // Waiting makes other devices current, and may fail to put this stream's back.
         let take = || {
-            let _current = stream.enter("cudaMallocFromPoolAsync")?;
+            let _current = stream.enter(FROM_POOL)?;
             self.take(stream, bytes)
         };
         let answer = match error.raw() {
@@ -230,21 +229,13 @@ impl MemPool {
         if error.raw() != cudaError_t::cudaErrorMemoryAllocation {
             return error;
         }
-        let usage = self.usage().ok();
-        let memory = stream.device().memory().ok();
-        error.with_out_of_memory(OutOfMemory {
-            requested,
-            pool_used: usage.map(|usage| usage.used),
-            pool_reserved: usage.map(|usage| usage.reserved),
-            device_free: memory.map(|memory| memory.free),
-            device_total: memory.map(|memory| memory.total),
-        })
+        error.with_out_of_memory(OutOfMemory::now(requested, Some(self), stream.device()))
     }
 }
 
 #[cold]
 fn null_pointer() -> Error {
-    Error::refused(ErrorKind::Other, "cudaMallocFromPoolAsync", "success, but a null pointer")
+    Error::refused(ErrorKind::Other, FROM_POOL, "success, but a null pointer")
 }
 
 /// Handles of one pool are equal.

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{Error, Exporter, Importer, Lease, SharedBuffer};
-use cuda_mempool::{sys, ErrorKind, MemPool};
+use cuda_mempool::{sys, DeviceBuffer, ErrorKind, MemPool};
 
 use crate::peer::{Peer, Role, Sockets};
 use crate::world::*;
@@ -466,10 +466,14 @@ fn what_cannot_be_lent_comes_back() {
         let (buffer, error) = exporter.send(foreign).expect_err("memory of another pool");
         assert!(matches!(error, Error::ForeignMemory), "{error}");
         assert_eq!(buffer.to_vec().expect("untouched"), [0; 10]);
+        let of_no_pool = DeviceBuffer::<u8>::unpooled(&stream, 10).expect("memory");
+        assert_eq!(of_no_pool.export_pointer().expect_err("of no pool").kind(), ErrorKind::InvalidValue);
+        let (_, error) = exporter.send(of_no_pool).expect_err("memory of no pool");
+        assert!(matches!(error, Error::ForeignMemory), "{error}");
         let thread = cuda_mempool::Stream::per_thread(device());
         let here = pool.alloc_zeroed::<u8>(&thread, 10).expect("memory");
         let (mut buffer, error) = exporter.send(here).expect_err("a stream that only this thread reaches");
-        assert!(matches!(error, Error::Cuda(ref error) if error.kind() == cuda_mempool::ErrorKind::WrongThread));
+        assert!(matches!(error, Error::Cuda(ref error) if error.kind() == ErrorKind::WrongThread));
         buffer.set_stream(&stream).expect("a move");
         assert!(is_all(&send(exporter, buffer).wait().expect("it comes back").to_vec().expect("whole"), 1));
     });

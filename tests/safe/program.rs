@@ -42,6 +42,12 @@ enum Step {
         length: usize,
         start: Start,
     },
+    /// Memory of no pool, which the stream's device alone reaches.
+    Unpooled {
+        slot: usize,
+        stream: usize,
+        length: usize,
+    },
     Drop {
         slot: usize,
     },
@@ -149,6 +155,8 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (slot.clone(), pool.clone(), stream.clone(), 0..20_usize, start)
             .prop_map(|(slot, pool, stream, length, start)| Step::Alloc { slot, pool, stream, length, start }),
+        2 => (slot.clone(), stream.clone(), 0..20_usize)
+            .prop_map(|(slot, stream, length)| Step::Unpooled { slot, stream, length }),
         2 => slot.clone().prop_map(|slot| Step::Drop { slot }),
         1 => [slot.clone(), slot.clone()].prop_map(|slots| Step::Swap { slots }),
         2 => (slot.clone(), 0..20_usize, value.clone()).prop_map(|(slot, from, value)| Step::Fill { slot, from, value }),
@@ -178,9 +186,15 @@ fn steps() -> impl Strategy<Value = Step> {
 struct Held {
     buffer: DeviceBuffer<u32>,
     model: Vec<Option<u32>>,
+    /// The one device that reaches it, unless all do.
+    only: Option<Device>,
 }
 
 impl Held {
+    fn is_reached_from(&self, stream: &Stream) -> bool {
+        self.only.map_or(true, |device| device == stream.device())
+    }
+
     fn check(&self, found: &[u32]) {
         for (index, (found, expected)) in found.iter().zip(&self.model).enumerate() {
             assert!(
@@ -311,14 +325,18 @@ impl<'a> World<'a> {
         match *step {
             Step::Alloc { slot, pool, stream, length, start } => {
                 let (pool, stream) = (self.pool(pool), self.stream(stream));
-                let held = match start {
-                    Start::Unspecified => Held { buffer: pool.alloc(&stream, length)?, model: vec![None; length] },
-                    Start::Zeroed => Held { buffer: pool.alloc_zeroed(&stream, length)?, model: vec![Some(0); length] },
-                    Start::Copied(value) => Held {
-                        buffer: pool.from_slice(&stream, &vec![value; length])?,
-                        model: vec![Some(value); length],
-                    },
+                let (buffer, each) = match start {
+                    Start::Unspecified => (pool.alloc(&stream, length)?, None),
+                    Start::Zeroed => (pool.alloc_zeroed(&stream, length)?, Some(0)),
+                    Start::Copied(value) => (pool.from_slice(&stream, &vec![value; length])?, Some(value)),
                 };
+                let held = Held { buffer, model: vec![each; length], only: None };
+                *self.slots[slot].lock().unwrap() = Some(held);
+            }
+            Step::Unpooled { slot, stream, length } => {
+                let stream = self.stream(stream);
+                let buffer = DeviceBuffer::unpooled(&stream, length)?;
+                let held = Held { buffer, model: vec![None; length], only: Some(stream.device()) };
                 *self.slots[slot].lock().unwrap() = Some(held);
             }
             Step::Drop { slot } => drop(self.slots[slot].lock().unwrap().take()),
@@ -370,11 +388,17 @@ impl<'a> World<'a> {
     /// The steps with one buffer.
     fn step_with(&self, step: &Step, mut held: Held) -> (Held, Result<(), Error>) {
         let result = match *step {
-            Step::SetStream { stream, .. } if self.broken == Broken::SetStream => {
-                held.buffer = sim::set_stream_unordered(held.buffer, &self.stream(stream));
-                Ok(())
+            Step::SetStream { stream, .. } => {
+                let stream = self.stream(stream);
+                match self.broken {
+                    _ if !held.is_reached_from(&stream) => Ok(()),
+                    Broken::SetStream => {
+                        held.buffer = sim::set_stream_unordered(held.buffer, &stream);
+                        Ok(())
+                    }
+                    _ => held.buffer.set_stream(&stream),
+                }
             }
-            Step::SetStream { stream, .. } => held.buffer.set_stream(&self.stream(stream)),
             // From there it comes back by cudaDeviceSynchronize.
             Step::SetPerThread { .. } if suite::sanitized() => Ok(()),
             Step::SetPerThread { .. } => held.buffer.set_stream(&Stream::per_thread(held.buffer.device())),
@@ -408,6 +432,9 @@ impl<'a> World<'a> {
             }
             Step::Visit { stream, value, .. } if length > 0 => {
                 let stream = self.stream(stream);
+                if !held.is_reached_from(&stream) {
+                    return Ok(());
+                }
                 let pointer = held.buffer.as_mut_ptr();
                 // SAFETY: the buffer has this many elements, and was brought to the stream.
                 let launch = |pointer| unsafe { self.machine.launcher.fill(&stream, pointer, length, value) };
@@ -421,6 +448,9 @@ impl<'a> World<'a> {
             }
             Step::ReadVisit { stream, .. } if length > 0 => {
                 let stream = self.stream(stream);
+                if !held.is_reached_from(&stream) {
+                    return Ok(());
+                }
                 held.buffer.read_with_stream(&stream, |pointer| {
                     // SAFETY: the buffer has this many elements, and was brought to the stream.
                     unsafe { self.machine.launcher.read(&stream, pointer, length) }

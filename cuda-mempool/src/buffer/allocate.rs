@@ -13,6 +13,8 @@ use crate::{DeviceBuffer, Error, ErrorKind, Result, Stream};
 
 /// The alignment that the runtime promises for every allocation.
 const RUNTIME_ALIGNMENT: usize = 256;
+/// The C function behind most allocations, for errors.
+pub(crate) const FROM_POOL: &str = "cudaMallocFromPoolAsync";
 
 impl<T: Pod> DeviceBuffer<T> {
     /// Allocates `length` elements from a memory resource, for use in the order of `stream`. Their contents are
@@ -29,25 +31,26 @@ impl<T: Pod> DeviceBuffer<T> {
     ) -> Result<Self> {
         // SAFETY: a resource answers with memory that nobody else uses, in the order of `stream`, and takes it back.
         unsafe {
-            Self::allocate(stream, length, |bytes| {
+            Self::allocate(FROM_POOL, stream, length, |bytes| {
                 let base = resource.allocate_async_aligned(bytes, RUNTIME_ALIGNMENT, stream)?.as_ptr();
                 Ok(Block { base, stream: stream.clone(), home: Home::resource(resource, bytes, RUNTIME_ALIGNMENT) })
             })
         }
     }
 
-    /// A buffer of `length` elements in what `allocate` answers. That is asked for a number of bytes, above 0, and must
-    /// answer with a block of at least as many that nobody else uses, aligned as the runtime promises.
+    /// A buffer of `length` elements in what `allocate` answers, by this C function. That is asked for a number of bytes,
+    /// above 0, and must answer with a block of at least as many that nobody else uses, aligned as the runtime promises.
     ///
     /// # Safety
     /// The block must be as described.
     #[inline]
     pub(crate) unsafe fn allocate(
+        function: &'static str,
         stream: &Stream,
         length: usize,
         allocate: impl FnOnce(usize) -> Result<Block>,
     ) -> Result<Self> {
-        let Some(bytes) = bytes_for::<T>(length) else { return Err(overflow(length, size_of::<T>())) };
+        let Some(bytes) = bytes_for::<T>(length) else { return Err(overflow(function, length, size_of::<T>())) };
         if bytes == 0 {
             // SAFETY: no bytes need no memory.
             return Ok(unsafe { Self::from_block(NonNull::dangling(), length, Block::none(stream.clone())) });
@@ -80,10 +83,10 @@ fn bytes_for<T>(length: usize) -> Option<usize> {
 }
 
 #[cold]
-fn overflow(length: usize, size: usize) -> Error {
+fn overflow(function: &'static str, length: usize, size: usize) -> Error {
     Error::refused(
         ErrorKind::SizeOverflow,
-        "cudaMallocFromPoolAsync",
+        function,
         format!("{length} elements of {size} bytes are more than memory can be addressed"),
     )
 }

@@ -103,23 +103,18 @@
 //! ```
 //! # cuda_mempool::example::run(|device| {
 //! # use cuda_mempool::example::kernel;
-//! # use cuda_mempool::Stream;
-//! use cuda_mempool::{sys, DeviceBuffer, Home, RawDeviceBuffer};
+//! # let stream = cuda_mempool::Stream::new(device)?;
+//! use cuda_mempool::DeviceBuffer;
 //!
-//! let stream = Stream::new(device)?;
-//! let mut base = std::ptr::null_mut();
-//! // SAFETY: the out pointer is valid.
-//! let answer = unsafe { sys::cudaMalloc(&mut base, 512) };
-//! assert_eq!(answer, sys::cudaError_t::cudaSuccess);
-//! let pointer = base.cast::<u8>();
-//! let raw = RawDeviceBuffer { pointer, length: 512, base, stream: stream.clone(), home: Home::RUNTIME };
-//! // SAFETY: the memory is fresh, ours, and can be freed with cudaFreeAsync.
-//! let mut memory = unsafe { DeviceBuffer::from_raw(raw) };
+//! let mut memory = DeviceBuffer::<u8>::unpooled(&stream, 512)?;
 //! // SAFETY: the kernel writes 512 bytes, on the buffer's stream.
 //! unsafe { kernel(memory.as_mut_ptr(), 512, &stream) };
 //! drop(memory);
 //! # Ok(()) });
 //! ```
+//!
+//! Where other code has called `cudaMalloc`, its memory becomes a buffer by
+//! [`from_raw`](crate::DeviceBuffer::from_raw).
 //!
 //! And memory of a pool can be freed with `cudaFree`, which does not wait for streams by itself:
 //!

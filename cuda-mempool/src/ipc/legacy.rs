@@ -14,7 +14,7 @@ use cuda_mempool_sys::{self as sys, cudaIpcMemHandle_t, cudaMemcpyKind};
 
 use super::driver;
 use super::handles::{part, same_bytes, MemHandle};
-use crate::buffer::within;
+use crate::buffer::{malloc, within};
 use crate::current::CurrentDevice;
 use crate::error::call;
 use crate::{teardown, Device, DeviceSlice, DeviceSliceMut, Error, ErrorKind, Result, Stream};
@@ -176,7 +176,7 @@ impl<T: Pod> LegacyBuffer<T> {
     /// Allocates `length` elements on `device`. Their contents are unspecified.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`], [`ErrorKind::SizeOverflow`], or what the runtime answers.
+    /// [`ErrorKind::OutOfMemory`] with what the device has free, [`ErrorKind::SizeOverflow`], or what the runtime answers.
     #[doc(alias = "cudaMalloc")]
     pub fn new(device: Device, length: usize) -> Result<Self> {
         const FUNCTION: &str = "cudaMalloc";
@@ -188,14 +188,7 @@ impl<T: Pod> LegacyBuffer<T> {
         if bytes == 0 || align_of::<T>() > 256 {
             return Err(Error::refused(ErrorKind::InvalidValue, FUNCTION, "nothing to share, or aligned above 256"));
         }
-        let _current = CurrentDevice::set(device)?;
-        let mut pointer: *mut c_void = std::ptr::null_mut();
-        // SAFETY: the out pointer is valid.
-        unsafe { call!(cudaMalloc(&mut pointer, bytes)) }?;
-        match NonNull::new(pointer.cast()) {
-            Some(pointer) => Ok(Self { pointer, length, device, owns: PhantomData }),
-            None => Err(Error::refused(ErrorKind::Other, FUNCTION, "success, but a null pointer")),
-        }
+        Ok(Self { pointer: malloc(device, bytes)?.cast(), length, device, owns: PhantomData })
     }
 
     /// What another process needs to reach a part of this.

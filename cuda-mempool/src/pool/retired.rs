@@ -100,7 +100,7 @@ pub(crate) fn sweep() {
 /// Tries an allocation again, which was refused with `error` at `location` for a stream of `device`, if waiting may get
 /// memory of ended pools back: memory that is free, but not synchronised. Waits for those two devices, and for others only
 /// when all of an ended pool's memory is free and still not back.
-pub(super) fn reclaim<R>(
+pub(crate) fn reclaim<R>(
     location: Location,
     device: Device,
     mut error: Error,
