@@ -25,6 +25,7 @@ pub const TESTS: &[Test] = &[
     ("one_pointer_is_one_mapping", one_pointer_is_one_mapping),
     ("two_imports_of_a_pool_share_mappings", two_imports_of_a_pool_share_mappings),
     ("a_free_to_come_does_not_unmap_another_import", a_free_to_come_does_not_unmap_another_import),
+    ("raw_handles_of_imports_go_out_and_come_back", raw_handles_of_imports_go_out_and_come_back),
     ("mappings_are_made_and_dropped_by_many_threads", mappings_are_made_and_dropped_by_many_threads),
     ("a_buffer_keeps_its_pool", a_buffer_keeps_its_pool),
     ("extents_are_checked", extents_are_checked),
@@ -171,6 +172,36 @@ fn a_free_to_come_does_not_unmap_another_import() {
         drop(another);
         other.synchronize().expect("no fault");
     }
+}
+
+fn raw_handles_of_imports_go_out_and_come_back() {
+    let held = Held::now();
+    {
+        let (pool, imported, stream) = both_sides();
+        let buffer = pool.from_slice(&stream, &[7_u8; 10]).expect("memory");
+        stream.synchronize().expect("no fault");
+        let export = buffer.export_pointer().expect("an export");
+        let import = map(&imported, &export, &stream);
+        let imported = imported.into_raw().expect_err("a buffer keeps it");
+        drop(import);
+        let raw = imported.into_raw().expect("nothing keeps it");
+        // SAFETY: it was just given away. Nothing of it is mapped, and it stays alive.
+        let borrowed = unsafe { ImportedPool::from_raw_borrowed(raw) };
+        assert_eq!(map(&borrowed, &export, &stream).to_vec().expect("a copy"), [7; 10]);
+        borrowed.close().map_err(|(_, error)| error).expect("it is not destroyed");
+        // SAFETY: as above, and nobody else destroys it.
+        let owned = unsafe { ImportedPool::from_raw(raw) };
+        assert_eq!(map(&owned, &export, &stream).to_vec().expect("a copy"), [7; 10]);
+    }
+    {
+        let buffer = LegacyBuffer::<u32>::new(device(), 10).expect("memory");
+        let pointer = buffer.into_raw();
+        // SAFETY: it was just given away.
+        let mut buffer = unsafe { LegacyBuffer::from_raw(pointer, 10, device()) };
+        buffer.copy_from_host(&[3; 10]).expect("a copy");
+        assert_eq!(buffer.to_vec().expect("a copy"), [3; 10]);
+    }
+    held.assert_again();
 }
 
 fn mappings_are_made_and_dropped_by_many_threads() {

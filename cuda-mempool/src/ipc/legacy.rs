@@ -248,6 +248,23 @@ impl<T: Pod> LegacyImport<T> {
 }
 
 impl<T> LegacyBuffer<T> {
+    /// Takes over memory of `cudaMalloc`: it is freed when the result is dropped.
+    ///
+    /// # Safety
+    /// `pointer` must be what `cudaMalloc` answered with `device` current, with room for `length` initialised elements,
+    /// aligned for them, and nobody else may free it.
+    #[must_use]
+    pub unsafe fn from_raw(pointer: NonNull<T>, length: usize, device: Device) -> Self {
+        teardown::watch_forks();
+        Self { pointer, length, device, owns: PhantomData }
+    }
+
+    /// Gives the memory away: the caller frees it, by `cudaFree`.
+    #[must_use = "the memory leaks otherwise"]
+    pub fn into_raw(self) -> NonNull<T> {
+        ManuallyDrop::new(self).pointer
+    }
+
     /// Frees the memory, as dropping does, and says whether that succeeded.
     ///
     /// # Errors

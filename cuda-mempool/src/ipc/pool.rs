@@ -144,6 +144,7 @@ pub struct ImportedPool(Arc<Inner>);
 
 struct Inner {
     raw: cudaMemPool_t,
+    owned: bool,
     /// Never used again, as the handle of a destroyed pool may be.
     number: u64,
 }
@@ -187,12 +188,37 @@ impl ImportedPool {
     /// # Safety
     /// `handle` must be what this type of handle is.
     unsafe fn import_handle(handle: *mut c_void, types: HandleTypes) -> Result<Self> {
-        teardown::watch_forks();
         let mut pool: cudaMemPool_t = std::ptr::null_mut();
         // SAFETY: the out pointer is valid; the rest is the caller's promise.
         unsafe { call!(cudaMemPoolImportFromShareableHandle(&mut pool, handle, raw(types), 0)) }?;
+        Ok(Self::from_parts(pool, true))
+    }
+
+    fn from_parts(raw: cudaMemPool_t, owned: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Ok(Self(Arc::new(Inner { raw: pool, number: NEXT.fetch_add(1, Ordering::Relaxed) })))
+        teardown::watch_forks();
+        Self(Arc::new(Inner { raw, owned, number: NEXT.fetch_add(1, Ordering::Relaxed) }))
+    }
+
+    /// Takes over a pool that other code has imported: it is destroyed with the last clone of the result.
+    ///
+    /// # Safety
+    /// `raw` must be a live pool, made by `cudaMemPoolImportFromShareableHandle`, and nobody else may destroy it. What
+    /// other code has imported from it must not be imported here while it is mapped there: one pointer has one mapping,
+    /// which the first to free it ends.
+    #[must_use]
+    pub unsafe fn from_raw(raw: cudaMemPool_t) -> Self {
+        Self::from_parts(raw, true)
+    }
+
+    /// Uses a pool that other code has imported, and destroys when it wants to.
+    ///
+    /// # Safety
+    /// As for [`from_raw`](Self::from_raw), but that `raw` must stay alive as long as any clone of the result, those of
+    /// its buffers included.
+    #[must_use]
+    pub unsafe fn from_raw_borrowed(raw: cudaMemPool_t) -> Self {
+        Self::from_parts(raw, false)
     }
 
     /// Maps memory of this pool, for use in the order of `stream`. Nothing waits, unless the same memory was mapped
@@ -266,6 +292,15 @@ impl ImportedPool {
         self.0.raw
     }
 
+    /// Gives the raw handle away: the caller destroys the pool, if this crate would have.
+    ///
+    /// # Errors
+    /// Gives the pool back when other clones of it exist, or buffers of it.
+    pub fn into_raw(self) -> Result<cudaMemPool_t, Self> {
+        let inner = Arc::try_unwrap(self.0).map_err(Self)?;
+        Ok(ManuallyDrop::new(inner).raw)
+    }
+
     /// A number that no other imported pool of this process ever has.
     pub(super) fn number(&self) -> u64 {
         self.0.number
@@ -302,6 +337,9 @@ impl fmt::Debug for ImportedPool {
 
 impl Inner {
     fn destroy(&self) -> Result<()> {
+        if !self.owned {
+            return Ok(());
+        }
         // SAFETY: the pool is owned, and this is its last use: its buffers keep it.
         unsafe { call!(cudaMemPoolDestroy(self.raw)) }
     }
