@@ -117,26 +117,61 @@
 //!
 //! | type | `Send` | `Sync` | |
 //! |---|---|---|---|
-//! | [`Device`](crate::Device), [`Error`](crate::Error) | yes | yes | plain data |
+//! | [`Device`](crate::Device), [`Error`](crate::Error), and what else is made of numbers | yes | yes | plain data |
 //! | [`Stream`](crate::Stream), [`Event`](crate::Event), [`MemPool`](crate::MemPool) | yes | yes | shared handles; work of several threads on one stream comes in the order of their calls |
 //! | [`DeviceBuffer<T>`](crate::DeviceBuffer), [`DeviceSliceMut<T>`](crate::DeviceSliceMut) | yes | yes | to write takes `&mut`, as for a `Vec` |
 //! | [`DeviceSlice<T>`](crate::DeviceSlice) | yes | yes | |
 //! | [`Scope`](crate::Scope) | yes | yes | threads may lend to it as long as it lasts |
+//! | [`BlockCache`](crate::BlockCache) | yes | yes | a thread that shares it waits for the others; one for each thread does not |
+//! | [`CudaAsyncMemoryResource`](crate::resource::CudaAsyncMemoryResource) and those like it | yes | yes | |
+//! | [the adaptors](crate::resource) | if the resource is | if the resource is | |
 //! | [`NumaAllocator`](crate::host::NumaAllocator) | yes | yes | a shared handle |
 //! | [`PinnedBox<[T]>`](crate::host::PinnedBox) | if `T` is | if `T` is | as a `Box` |
-//! | [`RawDeviceBuffer<T>`](crate::RawDeviceBuffer) | no | no | raw pointers |
+//! | [`ipc::ImportedPool`](crate::ipc::ImportedPool) | yes | yes | a shared handle |
+//! | [`ipc::Exporter`](crate::ipc::Exporter), [`Importer`](crate::ipc::Importer), [`Forwarder`](crate::ipc::Forwarder), [`Lease`](crate::ipc::Lease) | yes | yes | calls of several threads take turns |
+//! | [`ipc::SharedBuffer<T>`](crate::ipc::SharedBuffer), [`ImportedBuffer<T>`](crate::ipc::ImportedBuffer), [`LegacyBuffer<T>`](crate::ipc::LegacyBuffer), [`LegacyImport<T>`](crate::ipc::LegacyImport) | yes | yes | as a `DeviceBuffer` |
+//! | [`Home`](crate::Home), [`RawDeviceBuffer<T>`](crate::RawDeviceBuffer) | yes, no | yes, no | the second has raw pointers |
 //!
 //! A [per-thread stream](crate::Stream::per_thread) is of one type with the others, so it can be sent; used on another
 //! thread it refuses, with an error.
 //!
 //! ```
-//! use cuda_mempool::{host, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Event, MemPool, Scope, Stream};
+//! use cuda_mempool::resource::{self, CudaAsyncMemoryResource};
+//! use cuda_mempool::{host, BlockCache, CacheStats, Home, MemoryInfo, OutOfMemory, PoolUsage};
+//! use cuda_mempool::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Event, MemPool, Scope, Stream};
 //!
 //! fn both<T: Send + Sync>() {}
-//! both::<(Device, Error, Stream, Event, MemPool)>();
+//! both::<(Device, Error, MemoryInfo, OutOfMemory, PoolUsage, CacheStats, host::Stats)>();
+//! both::<(Stream, Event, MemPool)>();
 //! both::<(DeviceBuffer<u8>, DeviceSlice<'_, u8>, DeviceSliceMut<'_, u8>)>();
-//! both::<Scope<'_, '_>>();
+//! both::<(Scope<'_, '_>, BlockCache, Home)>();
 //! both::<(host::NumaAllocator, host::PinnedBox<[u8]>)>();
+//! both::<(CudaAsyncMemoryResource, resource::CudaAsyncViewMemoryResource)>();
+//! both::<(resource::CudaAsyncManagedMemoryResource, resource::CudaAsyncPinnedMemoryResource)>();
+//! both::<resource::LimitAdaptor<resource::RetryAdaptor<CudaAsyncMemoryResource>>>();
+//! both::<resource::LogAdaptor<resource::StatisticsAdaptor<CudaAsyncMemoryResource>>>();
+//! # #[cfg(target_os = "linux")] {
+//! use cuda_mempool::ipc::{self, ImportedBuffer, SharedBuffer};
+//! both::<(ipc::Exporter, ipc::Importer, ipc::Forwarder)>();
+//! both::<(ipc::Lease<SharedBuffer<u8>>, ipc::Lease<ImportedBuffer<u8>>)>();
+//! both::<(ipc::ImportedPool, ipc::PointerExport, ipc::EventHandle, ipc::FabricHandle, ipc::LegacyHandle)>();
+//! both::<(SharedBuffer<u8>, ImportedBuffer<u8>, ipc::LegacyBuffer<u8>, ipc::LegacyImport<u8>)>();
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0277
+//! # fn send<T: Send>() {}
+//! send::<cuda_mempool::host::PinnedBox<[std::rc::Rc<u8>]>>();
+//! ```
+//!
+//! ```compile_fail,E0277
+//! # fn sync<T: Sync>() {}
+//! sync::<cuda_mempool::host::PinnedBox<[std::cell::Cell<u8>]>>();
+//! ```
+//!
+//! ```compile_fail,E0277
+//! # fn send<T: Send>() {}
+//! send::<cuda_mempool::resource::StatisticsAdaptor<std::rc::Rc<u8>>>();
 //! ```
 //!
 //! ```compile_fail,E0277
