@@ -11,6 +11,8 @@ mod construction;
 #[path = "support/driver.rs"]
 #[allow(dead_code)] // What the kernels use of it.
 mod driver;
+#[path = "resource/forms.rs"]
+mod forms;
 #[path = "support/kernel.rs"]
 #[allow(dead_code)] // Two of its kernels are used here.
 mod kernel;
@@ -43,6 +45,7 @@ suite! {
         construction::managed_memory_is_a_resource,
         construction::pinned_memory_of_the_host_is_a_resource,
         construction::pinned_memory_of_a_node_is_a_resource,
+        forms::forms_without_a_stream_wait_for_the_default_one,
         trace::a_log_opens_in_viewers,
         trace::a_forked_child_writes_nothing,
     ],
