@@ -167,7 +167,7 @@ fn a_host_function_may_drop_a_buffer() {
 /// What the thread of a session asks does not invalidate what another thread captures, even in global mode. (On a GPU
 /// such captures do not survive frees of other threads, either.)
 fn the_captures_of_others_go_on() {
-    if sim().is_none() {
+    if simulator().is_none() {
         return;
     }
     let (pool, stream, other) = (pool(), stream(), stream());

@@ -54,7 +54,7 @@ const CALLS: [&str; 13] = [
 ];
 
 fn calls_of_the_exporter_fail() {
-    let Some(sim) = sim() else { return };
+    let Some(sim) = simulator() else { return };
     let own = ["cudaMemPoolExportToShareableHandle", "cudaMemPoolExportPointer"];
     let calls = || own.into_iter().chain(CALLS).flat_map(|call| [(call, 1), (call, 2)]);
     for by_host in [false, true] {
@@ -141,7 +141,7 @@ fn import_with_faults(mut sockets: Sockets) {
 }
 
 fn calls_of_the_importer_fail() {
-    if sim().is_none() {
+    if simulator().is_none() {
         return;
     }
     let own = ["cudaMemPoolImportFromShareableHandle", "cudaMemPoolImportPointer"];
@@ -197,7 +197,7 @@ fn import_and_fail_to_give_back(sockets: Sockets) {
 }
 
 fn a_buffer_that_cannot_be_given_back_stays() {
-    if sim().is_none() {
+    if simulator().is_none() {
         return;
     }
     for environment in [&[][..], &[(BY_HOST, "1")]] {

@@ -90,7 +90,7 @@ fn data_goes_and_comes_back() {
 }
 
 fn the_second_hand_over_imports_nothing() {
-    let Some(sim) = sim() else { return };
+    let Some(sim) = simulator() else { return };
     let (pool, stream) = (pool(), stream());
     with_incrementer(&pool, &[], |exporter| {
         let buffer = slowly_filled(&pool, &stream, 1000, 1);
@@ -105,7 +105,7 @@ fn the_second_hand_over_imports_nothing() {
 
 /// What is done already needs no operation of a stream to be ordered.
 fn idle_streams_are_left_alone() {
-    let Some(sim) = sim() else { return };
+    let Some(sim) = simulator() else { return };
     let (pool, stream) = (pool(), stream());
     with_incrementer(&pool, &[], |exporter| {
         let buffer = slowly_filled_fast(&pool, &stream, 1000, 1);

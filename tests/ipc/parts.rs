@@ -262,7 +262,7 @@ fn extents_are_checked() {
 }
 
 fn failures_leave_nothing_behind() {
-    let Some(sim) = sim() else { return };
+    let Some(sim) = simulator() else { return };
     let (pool, imported, stream) = both_sides();
     let buffer = pool.alloc_zeroed::<u8>(&stream, 1000).expect("memory");
     let export = buffer.export_pointer().expect("an export");
@@ -307,7 +307,7 @@ fn failures_leave_nothing_behind() {
 /// Where Drop cannot unmap, whoever imports the memory again gets that mapping, and unmaps it behind all that was done
 /// with it.
 fn what_stays_mapped_keeps_its_order() {
-    let Some(sim) = sim() else { return };
+    let Some(sim) = simulator() else { return };
     let (pool, imported, stream) = both_sides();
     let held = Held::now();
     let second = crate::world::stream();

@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use cuda_mempool::ipc::{self, Exporter, ImportedPool, Importer, Lease, Options, SharedBuffer};
@@ -25,6 +26,27 @@ pub fn why_not() -> Option<String> {
         Err(why) if std::env::var_os("CUDA_MEMPOOL_REQUIRE_DEVICE").is_some() => panic!("no device: {why}"),
         Err(why) => Some(format!("no device: {why}")),
     }
+}
+
+/// Why the test that runs asks nothing here, or not all.
+static SKIPPED: Mutex<Option<String>> = Mutex::new(None);
+
+/// Has the test that runs counted as skipped.
+pub fn skip(why: &str) {
+    *SKIPPED.lock().expect("no panic") = Some(format!("skipped: {why}"));
+}
+
+/// What was said of the last test, once.
+pub fn skipped() -> Option<String> {
+    SKIPPED.lock().expect("no panic").take()
+}
+
+/// The simulator, for what only that can be asked.
+pub fn simulator() -> Option<&'static Sim> {
+    if sim().is_none() {
+        skip("needs the simulated runtime");
+    }
+    sim()
 }
 
 /// The simulator, if this is it.

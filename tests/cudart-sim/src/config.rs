@@ -8,8 +8,8 @@ use crate::race;
 /// test that runs with other settings than were asked for would prove the wrong thing.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// `DEVICES`: how many devices there are.
-    pub devices: usize,
+    /// `VISIBLE_DEVICES`: the places in the machine of the devices that there are, else the first `DEVICES`.
+    pub devices: Vec<usize>,
     /// `MEMORY`: bytes of each device (suffix K, M, G).
     pub memory: usize,
     /// `HOST_MEMORY`: bytes that can be pinned (suffix K, M, G).
@@ -34,8 +34,9 @@ pub struct Config {
 impl Config {
     /// Reads the environment.
     pub fn from_environment() -> Self {
+        let first = variable("DEVICES", 1, |text| text.parse().ok().filter(|count| *count <= 64));
         Self {
-            devices: variable("DEVICES", 1, |text| text.parse().ok().filter(|count| *count <= 64)),
+            devices: variable("VISIBLE_DEVICES", (0..first).collect(), places),
             memory: variable("MEMORY", 16 << 30, bytes),
             host_memory: variable("HOST_MEMORY", 64 << 30, bytes),
             peers: variable("PEERS", true, switch),
@@ -48,6 +49,10 @@ impl Config {
             delay: variable("DELAY_US", Duration::ZERO, |text| text.parse().ok().map(Duration::from_micros)),
         }
     }
+}
+
+fn places(text: &str) -> Option<Vec<usize>> {
+    text.split(',').map(|place| place.parse().ok().filter(|place| *place < 64)).collect()
 }
 
 fn variable<T>(name: &str, default: T, read: impl FnOnce(&str) -> Option<T>) -> T {

@@ -131,7 +131,8 @@ pub extern "C" fn cudartSimSetDelay(longest_us: c_uint, seed: u64) {
 #[no_mangle]
 pub extern "C" fn cudartSimAddDevice() -> c_int {
     let mut sim = sim::lock();
-    sim.add_device();
+    let place = sim.devices.iter().map(|device| device.place + 1).max().unwrap_or(0);
+    sim.add_device(place);
     sim.devices.len() as c_int - 1
 }
 

@@ -13,6 +13,8 @@ use crate::Outcome;
 /// See the module.
 #[derive(Debug)]
 pub struct Device {
+    /// Which device of the machine it is, whatever its number in this process.
+    pub place: usize,
     pub total: usize,
     pub used: usize,
     pub legacy: StreamId,
@@ -27,8 +29,8 @@ pub struct Device {
 }
 
 impl Sim {
-    /// One more device.
-    pub fn add_device(&mut self) {
+    /// One more device, which is at this place in the machine.
+    pub fn add_device(&mut self, place: usize) {
         let number = self.devices.len();
         let legacy = self.add_stream(number, stream::Kind::Legacy, 0, 0);
         let reaches = if self.config.peers { (0..number).collect() } else { BTreeSet::new() };
@@ -37,6 +39,7 @@ impl Sim {
             peer.reaches.insert(number);
         }
         self.devices.push(Device {
+            place,
             total: self.config.memory,
             used: 0,
             legacy,
@@ -45,6 +48,11 @@ impl Sim {
             reaches,
             peers: BTreeSet::new(),
         });
+    }
+
+    /// The number of the device at this place in the machine, if this process sees it.
+    pub fn device_at(&self, place: u64) -> Option<usize> {
+        self.devices.iter().position(|device| device.place as u64 == place)
     }
 
     /// The device of this number.
@@ -61,7 +69,7 @@ impl Sim {
 
 /// What a device says of an attribute: what an H200 answered, as far as a program of memory pools may ask; none for an
 /// attribute that a 13.0 driver does not know.
-pub fn attribute(attribute: cudaDeviceAttr, device: usize) -> Option<i32> {
+pub fn attribute(attribute: cudaDeviceAttr, device: &Device) -> Option<i32> {
     /// The first number that a 13.0 driver does not know.
     const END: u32 = 148;
     Some(match attribute {
@@ -101,6 +109,6 @@ pub fn attribute(attribute: cudaDeviceAttr, device: usize) -> Option<i32> {
 }
 
 /// Where on the bus a device is said to be.
-pub fn bus_id(device: usize) -> i32 {
-    device as i32 + 1
+pub fn bus_id(device: &Device) -> i32 {
+    device.place as i32 + 1
 }

@@ -176,8 +176,8 @@ impl Sim {
             watching: false,
             config,
         };
-        for _ in 0..sim.config.devices {
-            sim.add_device();
+        for place in sim.config.devices.clone() {
+            sim.add_device(place);
         }
         sim
     }

@@ -30,15 +30,15 @@ pub unsafe fn cudaGetDevice(device: *mut c_int) -> Outcome {
 }
 
 pub unsafe fn cudaDeviceGetAttribute(value: *mut c_int, attr: cudaDeviceAttr, device: c_int) -> Outcome {
-    let device = sim::lock().device(device)?;
-    let answer = attribute(attr, device).ok_or(cudaError::cudaErrorInvalidValue)?;
+    let sim = sim::lock();
+    let answer = attribute(attr, &sim.devices[sim.device(device)?]).ok_or(cudaError::cudaErrorInvalidValue)?;
     // SAFETY: the caller's out pointer.
     unsafe { give(value, answer) }
 }
 
 pub unsafe fn cudaDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, device: c_int) -> Outcome {
-    let device = sim::lock().device(device)?;
-    let text = format!("0000:{:02X}:00.0\0", bus_id(device));
+    let sim = sim::lock();
+    let text = format!("0000:{:02X}:00.0\0", bus_id(&sim.devices[sim.device(device)?]));
     require(!pciBusId.is_null() && usize::try_from(len).is_ok_and(|len| len >= text.len()))?;
     // SAFETY: the caller's buffer has room for the text.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), pciBusId.cast(), text.len()) };

@@ -171,9 +171,9 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_in
 
 unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> Result {
     driver("cuDeviceGetUuid", || {
-        let device = sim::lock().device(device)?;
+        let sim = sim::lock();
         let mut bytes = *b"cudart-sim device";
-        bytes[16] = device as u8;
+        bytes[16] = sim.devices[sim.device(device)?].place as u8;
         // SAFETY: the caller's out pointer.
         unsafe { give(uuid, bytes[1..].try_into().expect("sixteen are left")) }
     })

@@ -50,7 +50,7 @@ pub unsafe fn cudaMemPoolImportFromShareableHandle(
     }
     // The descriptor is the pointer's value.
     let descriptor = c_int::try_from(shareableHandle as isize).unwrap_or(-1);
-    let pool = pools::import(descriptor, sim.devices.len()).ok_or(cudaError::cudaErrorUnknown)?;
+    let pool = pools::import(&sim, descriptor).ok_or(cudaError::cudaErrorUnknown)?;
     let id = sim.pools.insert(pool);
     // SAFETY: the caller's out pointer.
     unsafe { give(memPool, id.as_raw()) }

@@ -40,7 +40,7 @@ fn new_pool(sim: &Sim, props: &cudaMemPoolProps) -> Outcome<Pool> {
     let (arena, sharing) = if handle_types == 0 {
         (Arc::clone(&sim.arena), Sharing::Private)
     } else {
-        pools::file_for(at).map_err(|_| cudaError::cudaErrorMemoryAllocation)?
+        pools::file_for(sim, at).map_err(|_| cudaError::cudaErrorMemoryAllocation)?
     };
     Ok(Pool { handle_types, sharing, max_size, ..Pool::new(at, arena) })
 }

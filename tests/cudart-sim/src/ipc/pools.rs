@@ -52,9 +52,9 @@ struct Mapping {
 }
 
 /// A new pool file with its first page.
-pub fn file_for(at: Where) -> io::Result<(Arc<Arena>, Sharing)> {
+pub fn file_for(sim: &Sim, at: Where) -> io::Result<(Arc<Arena>, Sharing)> {
     let (kind, device) = match at {
-        Where::Device(device) => (0, device as u64),
+        Where::Device(device) => (0, sim.devices[device].place as u64),
         Where::HostNuma => (1, 0),
         Where::Host | Where::Managed(_) => return Err(io::ErrorKind::Unsupported.into()),
     };
@@ -69,7 +69,7 @@ pub fn file_for(at: Where) -> io::Result<(Arc<Arena>, Sharing)> {
 }
 
 /// A pool in a descriptor that came from anywhere; none when it is no pool of the simulator.
-pub fn import(descriptor: i32, devices: usize) -> Option<Pool> {
+pub fn import(sim: &Sim, descriptor: i32) -> Option<Pool> {
     if descriptor < 0 {
         return None;
     }
@@ -81,7 +81,7 @@ pub fn import(descriptor: i32, devices: usize) -> Option<Pool> {
     let mut page = blob::Reader::new(page, POOL_MARK)?;
     let identity = page.take()?;
     let at = match (page.take()?, page.take()?) {
-        (0, device) => Where::Device(usize::try_from(device).ok().filter(|device| *device < devices)?),
+        (0, device) => Where::Device(sim.device_at(device)?),
         (1, 0) => Where::HostNuma,
         _ => return None,
     };
@@ -182,7 +182,7 @@ impl Sim {
         ProcessFile::of(arena.file()).put(&mut blob);
         blob.put(offset);
         blob.put(allocation.size as u64);
-        blob.put(device as u64);
+        blob.put(self.devices[device].place as u64);
         Ok(blob.finish())
     }
 
@@ -192,7 +192,7 @@ impl Sim {
         let mut blob = blob::Reader::new(handle, MEMORY_MARK).ok_or(invalid)?;
         let file = ProcessFile::take(&mut blob).ok_or(invalid)?;
         let (offset, size, device) = (|| Some((blob.take()?, blob.take()?, blob.take()?)))().ok_or(invalid)?;
-        let device = usize::try_from(device).ok().filter(|device| *device < self.devices.len()).ok_or(invalid)?;
+        let device = self.device_at(device).ok_or(invalid)?;
         if file.is_own() {
             return Err(cudaError::cudaErrorDeviceUninitialized);
         }
