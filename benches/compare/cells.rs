@@ -34,13 +34,13 @@ const MIB: usize = 1 << 20;
 /// Every combination of the sizes and the numbers of threads is a question.
 const PLAN: &[(&str, Workload, &[usize], &[usize])] = &[
     ("device", Workload::Pairs, &[512, 4 * KIB, 64 * KIB, MIB, 8 * MIB, 64 * MIB], &[1]),
-    ("device", Workload::Pairs, &[64 * KIB], &[2, 4, 8, 16]),
-    ("device", Workload::Bursts, &[64 * KIB], &[1, 4, 16]),
+    ("device", Workload::Pairs, &[4 * KIB, 64 * KIB, MIB], &[2, 4, 8, 16]),
+    ("device", Workload::Bursts, &[4 * KIB, 64 * KIB, MIB], &[1, 4, 16]),
     ("device", Workload::Random, &[16 * MIB], &[1, 4, 16]),
     ("device", Workload::Handovers, &[64 * KIB], &[1, 4]),
     ("host", Workload::Pairs, &[64, 512, 4 * KIB, 64 * KIB, MIB, 8 * MIB, 64 * MIB], &[1]),
     ("host", Workload::Pairs, &[64, 64 * KIB], &[2, 4, 8, 16]),
-    ("host", Workload::Bursts, &[4 * KIB], &[1]),
+    ("host", Workload::Bursts, &[64, 4 * KIB, 64 * KIB], &[1]),
     ("host", Workload::Random, &[256 * KIB], &[1, 16]),
 ];
 

@@ -48,7 +48,7 @@ struct Arguments {
     #[arg(long)]
     calls: bool,
     /// After how many seconds to end, with what there is.
-    #[arg(long, default_value_t = 160)]
+    #[arg(long, default_value_t = 220)]
     limit: u64,
 }
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Measures this crate beside the C calls and its peers on the GPU of this machine, in less than five minutes:
+# Measures this crate beside the C calls and its peers on the GPU of this machine, in less than six minutes:
 #
 #     bench.sh FOLDER [STEP]…
 #
 # The results go to FOLDER/results.json, for `cargo xtask bench --from`. The steps, all unless some are named, and how many
 # seconds each takes at most:
 #
-#     dylib   170  everything, where the runtime is linked
+#     dylib   230  everything, where the runtime is linked
 #     dlopen   15  the smaller calls, where it is loaded
 #     static   15  the same, where it is part of the program
 #     ipc      30  what two processes do
@@ -32,7 +32,7 @@ export CUDA_MEMPOOL_REQUIRE_DEVICE=1
 # Our programs end by themselves, with what they have; timeout is for what even that does not end.
 step() {
     case $1 in
-    dylib) timeout --kill-after=5 165 ./compare-dylib --bench --peers peers --limit 160 --out "$part" ;;
+    dylib) timeout --kill-after=5 225 ./compare-dylib --bench --peers peers --limit 220 --out "$part" ;;
     dlopen | static) timeout --kill-after=2 13 "./compare-$1" --bench --calls --limit 10 --out "$part" ;;
     ipc) timeout --kill-after=5 25 ./ipc "$part" ;;
     python)
