@@ -1,5 +1,7 @@
 //! `cargo xtask test`: everything that proves the crates on a machine without a GPU.
 
+mod memory;
+
 use std::process::Command;
 use std::time::Instant;
 
@@ -23,6 +25,8 @@ pub enum Part {
     Suites,
     /// What needs a nightly compiler: the standard library's own collections in pinned memory.
     Nightly,
+    /// The pinned-memory allocator under AddressSanitizer and valgrind.
+    Memory,
     /// The hot paths take no more instructions than they did.
     Counts,
     /// What `cargo package` packs builds alone.
@@ -49,6 +53,7 @@ impl Part {
             Self::Versions => versions(),
             Self::Suites => suites(),
             Self::Nightly => nightly(),
+            Self::Memory => memory::run(),
             Self::Counts => counts::check(),
             Self::Packages => packages(),
         }
