@@ -45,6 +45,8 @@ fn captured_in(mode: sys::cudaStreamCaptureMode, stream: &Stream, work: impl FnO
 /// Is asked to unmap memory that it used on a stream that is being captured.
 fn capture_while_asked(mut sockets: Sockets) {
     let stream = stream();
+    // The driver's thread for host functions gets the name of the thread that enqueues the first: not of a session's.
+    stream.launch_host_fn(|| {}).expect("it is enqueued");
     let held = Held::now();
     let importer = Importer::new(sockets.session.try_clone().expect("a socket"), &stream).expect("a session");
     drop(receive(&importer).expect("a buffer"));

@@ -175,7 +175,7 @@ fn a_free_to_come_does_not_unmap_another_import() {
 }
 
 fn raw_handles_of_imports_go_out_and_come_back() {
-    let held = Held::now();
+    let held = Held::now().with_one_of_the_drivers();
     {
         let (pool, imported, stream) = both_sides();
         let buffer = pool.from_slice(&stream, &[7_u8; 10]).expect("memory");
