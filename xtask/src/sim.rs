@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::cargo::{self, Link};
-use crate::wheels;
+use crate::wheels::Cuda;
 
 /// Builds the simulated runtime and gives its path.
 pub fn build() -> Result<PathBuf> {
@@ -14,35 +14,61 @@ pub fn build() -> Result<PathBuf> {
     Ok(crate::target().join("release/libcudart_sim.so"))
 }
 
-/// Has what `command` runs load the simulated runtime, and fail where it would skip a test for want of a device.
+/// Has what `command` runs load the simulated runtime, and fail where it would skip a test for want of it.
 pub fn apply(command: &mut Command) -> Result<()> {
-    command.env("CUDA_MEMPOOL_CUDART", build()?).env("CUDA_MEMPOOL_REQUIRE_DEVICE", "1");
+    command.env("CUDA_MEMPOOL_CUDART", build()?);
+    command.env("CUDA_MEMPOOL_REQUIRE_DEVICE", "1").env("CUDA_MEMPOOL_REQUIRE_SIM", "1");
     Ok(())
 }
 
-/// As [`apply`], and has what it builds linked with the simulated runtime, in every link kind and in the C side too.
-///
-/// In the shared kinds the tests that need the simulator's controls must find them; in a static one they are hidden.
-pub fn apply_to_build(command: &mut Command, link: Link) -> Result<()> {
-    let toolkit = toolkit()?;
-    if link != Link::Static {
-        command.env("CUDA_MEMPOOL_REQUIRE_SIM", "1");
-    }
-    command.env("LD_LIBRARY_PATH", with_first(&toolkit.join("lib"))?);
-    command.env("CUDA_HOME", &toolkit).env("CUDA_MEMPOOL_TEST_SIM", &toolkit);
-    apply(command)
+/// The simulated runtime as the library of toolkits of every version, shared and static.
+pub struct Library {
+    folder: PathBuf,
 }
 
-/// A toolkit with NVIDIA's headers and the simulated runtime as its library, shared and static.
-fn toolkit() -> Result<PathBuf> {
-    let root = crate::target().join("sim-toolkit");
-    let lib = root.join("lib");
-    std::fs::create_dir_all(&lib)?;
-    link(&wheels::cuda(13, 0).root()?.join("include"), &root.join("include"))?;
-    // A link: under both names it is one file, so a process that meets both has one runtime.
-    link(&build()?, &lib.join("libcudart.so.13"))?;
-    make_static(&lib.join("libcudart_static.a"))?;
-    Ok(root)
+impl Library {
+    pub fn build() -> Result<Self> {
+        let built = build()?;
+        let folder = toolkits().join("lib");
+        std::fs::create_dir_all(&folder)?;
+        for version in ["11.0", "12", "13"] {
+            let library = folder.join(format!("libcudart.so.{version}"));
+            let _ = std::fs::remove_file(&library);
+            // Not a symbolic link: the search reads the major version from the file's own name. Not a copy: a process
+            // that meets it under two names has one runtime.
+            std::fs::hard_link(&built, &library).with_context(|| library.display().to_string())?;
+        }
+        make_static(&folder.join("libcudart_static.a"))?;
+        Ok(Self { folder })
+    }
+
+    /// As [`apply`], and has what `command` builds linked with the library in this link kind, in the C side too, against
+    /// NVIDIA's headers of this version.
+    pub fn apply(&self, command: &mut Command, cuda: &Cuda, link: Link) -> Result<()> {
+        apply(command)?;
+        if link == Link::Static {
+            // It hides the simulator's controls, so the tests that need them are skipped.
+            command.env_remove("CUDA_MEMPOOL_REQUIRE_SIM");
+        }
+        let toolkit = self.toolkit(cuda)?;
+        command.env("CUDA_MEMPOOL_LINK", link.name()).env("LD_LIBRARY_PATH", with_first(&self.folder)?);
+        command.env("CUDA_HOME", &toolkit).env("CUDA_MEMPOOL_TEST_SIM", &toolkit);
+        Ok(())
+    }
+
+    /// A toolkit with NVIDIA's headers of this version.
+    fn toolkit(&self, cuda: &Cuda) -> Result<PathBuf> {
+        let root = toolkits().join(format!("{}.{}", cuda.major, cuda.minor));
+        std::fs::create_dir_all(&root)?;
+        link(&cuda.root()?.join("include"), &root.join("include"))?;
+        link(&self.folder, &root.join("lib"))?;
+        Ok(root)
+    }
+}
+
+/// Where the toolkits are.
+fn toolkits() -> PathBuf {
+    crate::target().join("sim-toolkits")
 }
 
 /// Makes one object of the simulated runtime and all that it uses, of which only the CUDA functions can be seen: it then

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that proves the crates on a machine without a GPU.
 
 mod memory;
+mod versions;
 
 use std::process::Command;
 use std::time::Instant;
@@ -18,8 +19,8 @@ pub enum Part {
     Style,
     /// The checked-in bindings are what the generator makes, for x86-64 and for 64-bit Arm.
     Bindings,
-    /// Against the bindings of every supported CUDA version the crates compile without a warning, and what hides the
-    /// differences between the versions does so; against some, the safe layer's tests pass.
+    /// Against the bindings of every supported CUDA version, in every link kind, the crates compile without a warning and
+    /// the safe layer's tests pass.
     Versions,
     /// The test suites, in every link kind, and those of this tool.
     Suites,
@@ -50,7 +51,7 @@ impl Part {
         match self {
             Self::Style => style(),
             Self::Bindings => bindings::run(true),
-            Self::Versions => versions(),
+            Self::Versions => versions::run(),
             Self::Suites => suites(),
             Self::Nightly => nightly(),
             Self::Memory => memory::run(),
@@ -70,29 +71,6 @@ fn style() -> Result<()> {
     cargo::run(cargo::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
-/// The bindings that the safe layer's tests run with: the first and the last, and where what it uses has changed.
-const TESTED: &[(u32, u32)] = &[(11, 8), (12, 2), (12, 9), (13, 0), (13, 5)];
-
-fn versions() -> Result<()> {
-    for cuda in wheels::SUPPORTED {
-        let mut check = cargo::cargo(&["clippy", "--package", "cuda-mempool-sys", "--package", "cuda-mempool"]);
-        check.args(["--", "--deny", "warnings"]);
-        let mut commands = vec![check, cargo::cargo(&["test", "--package", "cuda-mempool-sys", "--lib"])];
-        if TESTED.contains(&(cuda.major, cuda.minor)) {
-            let mut layer = cargo::cargo(&["test", "--package", "cuda-mempool", "--package", "cuda-mempool-tests"]);
-            layer.args(["--lib", "--test", "safe_surface", "--test", "safe_faults", "--test", "safe_lacks"]);
-            sim::apply(&mut layer)?;
-            layer.env("CUDA_MEMPOOL_REQUIRE_SIM", "1");
-            commands.push(layer);
-        }
-        for command in &mut commands {
-            Link::Dlopen.apply(command)?;
-            cargo::run(command.env("CUDA_MEMPOOL_CUDA_VERSION", format!("{}.{}", cuda.major, cuda.minor)))?;
-        }
-    }
-    Ok(())
-}
-
 fn suites() -> Result<()> {
     cargo::run(&mut cargo::cargo(&["test", "--package", "xtask", "--features", "generators"]))?;
     for cuda in wheels::SUPPORTED {
@@ -103,10 +81,10 @@ fn suites() -> Result<()> {
     if !counts::has_valgrind() {
         println!("left out: the allocator for C is not looked at by valgrind (install it)");
     }
+    let library = sim::Library::build()?;
     for link in Link::ALL {
         let mut test = cargo::cargo(&["test", "--workspace"]);
-        link.apply(&mut test)?;
-        sim::apply_to_build(&mut test, link)?;
+        library.apply(&mut test, wheels::cuda(13, 0), link)?;
         test.env("CUDA_MEMPOOL_TEST_WHEELS", wheels::folder());
         cargo::run(&mut test).with_context(|| format!("link kind {}", link.name()))?;
     }
@@ -136,7 +114,7 @@ fn nightly() -> Result<()> {
     };
     let mut host = cargo(&["test", "--package", "cuda-mempool-tests", "--features", "nightly", "--test", "host"])?;
     sim::apply(&mut host)?;
-    cargo::run(host.env("CUDA_MEMPOOL_REQUIRE_SIM", "1"))?;
+    cargo::run(&mut host)?;
     let mut doc = cargo(&["doc", "--package", "cuda-mempool", "--no-deps", "--features", "nightly,allocator-api2"])?;
     // Not all warnings: any nightly compiler may have new ones.
     cargo::run(doc.env("RUSTDOCFLAGS", "--deny rustdoc::broken-intra-doc-links"))
