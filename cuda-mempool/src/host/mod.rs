@@ -2,7 +2,7 @@
 //!
 //! Copies between a device and pinned memory run at the full speed of the bus, and beside other work; ordinary memory is
 //! copied at a fraction of that. A [`NumaAllocator`] hands out such memory about as fast as the system's allocator hands
-//! out ordinary memory (on an H200's host, 64 bytes in 1.7 of its time, 4 KiB and more in about half of it):
+//! out ordinary memory (on an H200's host, 64 bytes in twice its time, 4 KiB and more in less than half of it):
 //!
 //! - With the feature `nightly` it implements `core::alloc::Allocator`, for `Vec`, `Box`, `VecDeque`, `BTreeMap` and
 //!   all others.
