@@ -440,6 +440,20 @@ fn access_is_asked_of_the_runtime() -> Outcome {
     Ok(())
 }
 
+fn access_is_taken_away_when_the_device_is_done() -> Outcome {
+    let device = suite::device()?;
+    let stream = must(Stream::new(device));
+    let node = must(device.host_numa_node()).unwrap_or(0);
+    let pool = match MemPool::builder(Location::HostNuma(node)).grant(device, Access::ReadWrite).build() {
+        Ok(pool) => pool,
+        Err(why) => return Skip::because(why.to_string()),
+    };
+    must(stream.launch_host_fn(|| std::thread::sleep(Duration::from_millis(100))));
+    must(pool.revoke_access(device));
+    assert!(must(stream.query()), "what runs may use it");
+    Ok(())
+}
+
 fn buffers_are_copied_between_devices() -> Outcome {
     let [first, second] = suite::peers()?;
     let ((here, near), (there, far)) = (stream_and_pool(first), stream_and_pool(second));
@@ -700,6 +714,7 @@ suite! {
         graph_memory_is_counted_and_trimmed,
         the_owner_needs_no_grant,
         access_is_asked_of_the_runtime,
+        access_is_taken_away_when_the_device_is_done,
         buffers_are_copied_between_devices,
         the_current_device_stays,
         devices_that_are_not_there_are_refused,

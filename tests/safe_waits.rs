@@ -185,14 +185,57 @@ fn a_stream_that_waits_for_a_captured_event_is_asked() -> Outcome {
     Ok(())
 }
 
-/// A capture that raw code has begun.
-struct Capture<'a>(&'a Stream);
+/// Raw code can record in a capture by a handle that it was given.
+fn an_event_whose_raw_handle_is_known_may_be_captured() -> Outcome {
+    let watch = suite::watch(1)?;
+    let ((stream, pool), hidden) = (stream_and_pool(), must(Stream::new(device(0))));
+    let event = must(Event::new(device(0)));
+    let captured = Capture::begin(&stream);
+    // SAFETY: both are alive.
+    let recorded = unsafe { sys::cudaEventRecord(event.as_raw(), stream.as_raw()) };
+    assert_eq!(recorded, sys::cudaError_t::cudaSuccess);
+    must(hidden.wait(&event));
+    assert_eq!(pool.alloc::<u8>(&hidden, 16).unwrap_err().kind(), ErrorKind::Capture);
+    must(stream.join(&hidden));
+    captured.end_well();
+    watch.assert_well();
+    Ok(())
+}
 
-impl<'a> Capture<'a> {
-    fn begin(stream: &'a Stream) -> Self {
+/// Whoever made it still has its raw handle, and may capture by that before and after.
+fn a_stream_that_was_taken_over_is_asked() -> Outcome {
+    let watch = suite::watch(1)?;
+    let (_, pool) = stream_and_pool();
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the out pointer is valid.
+    let made = unsafe { sys::cudaStreamCreateWithFlags(&mut raw, sys::cudaStreamNonBlocking) };
+    assert_eq!(made, sys::cudaError_t::cudaSuccess);
+    let before = Capture::begin_raw(raw);
+    // SAFETY: it was just made, on the current device, and nobody else destroys it.
+    let stream = unsafe { Stream::from_raw(raw, device(0)) };
+    assert_eq!(pool.alloc::<u8>(&stream, 16).unwrap_err().kind(), ErrorKind::Capture);
+    before.end_well();
+    must(pool.alloc::<u8>(&stream, 16));
+    let after = Capture::begin_raw(raw);
+    assert_eq!(pool.alloc::<u8>(&stream, 16).unwrap_err().kind(), ErrorKind::Capture);
+    after.end_well();
+    must(pool.alloc::<u8>(&stream, 16));
+    watch.assert_well();
+    Ok(())
+}
+
+/// A capture that raw code has begun, of a stream that its test keeps.
+struct Capture(sys::cudaStream_t);
+
+impl Capture {
+    fn begin(stream: &Stream) -> Self {
+        Self::begin_raw(stream.as_raw())
+    }
+
+    fn begin_raw(stream: sys::cudaStream_t) -> Self {
         let mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
         // SAFETY: the stream is alive, and the graph is never launched.
-        assert_eq!(unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) }, sys::cudaError_t::cudaSuccess);
+        assert_eq!(unsafe { sys::cudaStreamBeginCapture(stream, mode) }, sys::cudaError_t::cudaSuccess);
         Self(stream)
     }
 
@@ -201,7 +244,7 @@ impl<'a> Capture<'a> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream is alive, the out pointer valid, and the graph ours.
         unsafe {
-            let answer = sys::cudaStreamEndCapture(self.0.as_raw(), &mut graph);
+            let answer = sys::cudaStreamEndCapture(self.0, &mut graph);
             if !graph.is_null() {
                 sys::cudaGraphDestroy(graph);
             }
@@ -291,6 +334,8 @@ suite! {
         a_host_function_is_waited_for_on_a_broken_device,
         what_a_capture_refuses_is_not_waited_for,
         a_stream_that_waits_for_a_captured_event_is_asked,
+        an_event_whose_raw_handle_is_known_may_be_captured,
+        a_stream_that_was_taken_over_is_asked,
         a_scope_on_a_broken_device_returns,
         a_scope_that_cannot_wait_ends_the_process,
         a_scope_that_cannot_wait_ends_the_process_without_a_word,

@@ -15,7 +15,11 @@ use crate::raw::{null, socket, Random};
 use crate::world::*;
 use crate::Test;
 
-pub const ROLES: &[Role] = &[("event waiter", wait_for_event), ("opener of legacy memory", open_legacy)];
+pub const ROLES: &[Role] = &[
+    ("event waiter", wait_for_event),
+    ("opener of legacy memory", open_legacy),
+    ("closer of legacy memory", close_legacy),
+];
 
 pub const TESTS: &[Test] = &[
     ("descriptors_close_on_exec", descriptors_close_on_exec),
@@ -35,6 +39,7 @@ pub const TESTS: &[Test] = &[
     ("events_are_waited_for_by_another_process", events_are_waited_for_by_another_process),
     ("only_interprocess_events_have_handles", only_interprocess_events_have_handles),
     ("legacy_memory_is_opened_in_part", legacy_memory_is_opened_in_part),
+    ("legacy_memory_is_closed_when_the_device_is_done", legacy_memory_is_closed_when_the_device_is_done),
     ("legacy_memory_and_pools_do_not_mix", legacy_memory_and_pools_do_not_mix),
 ];
 
@@ -382,11 +387,15 @@ fn only_interprocess_events_have_handles() {
     assert!(unsafe { Event::open_ipc(&nothing, device()) }.is_err());
 }
 
-/// Opens a part twice and the whole once, writes to the part, and refuses what lies outside.
-fn open_legacy(mut sockets: Sockets) {
+fn hear_legacy_handle(sockets: &mut Sockets) -> LegacyHandle {
     let mut bytes = [0; 80];
     sockets.other.read_exact(&mut bytes).expect("a handle");
-    let handle = LegacyHandle::from_bytes(&bytes);
+    LegacyHandle::from_bytes(&bytes)
+}
+
+/// Opens a part twice and the whole once, writes to the part, and refuses what lies outside.
+fn open_legacy(mut sockets: Sockets) {
+    let handle = hear_legacy_handle(&mut sockets);
     // SAFETY: the other process waits for a word from here, and then keeps the memory until this one has ended.
     let open =
         |offset, bytes| unsafe { LegacyImport::<u32>::open(&LegacyHandle { offset, bytes, ..handle }, device()) };
@@ -425,6 +434,30 @@ fn legacy_memory_is_opened_in_part() {
     assert_eq!(sockets.hear(), b'd');
     peer.finish();
     assert_eq!(buffer.to_vec().expect("a copy")[99..102], [99, 7, 7]);
+    buffer.close().expect("it is freed");
+}
+
+/// Ends its use while the device has work that may use the memory: by dropping, and by hand.
+fn close_legacy(mut sockets: Sockets) {
+    let handle = hear_legacy_handle(&mut sockets);
+    let stream = stream();
+    let ends: [fn(LegacyImport<u32>); 2] =
+        [drop, |import| import.close().map_err(|(_, error)| error).expect("it ends")];
+    for end in ends {
+        // SAFETY: the other process keeps the memory until this one has ended, and does nothing with it.
+        let import = unsafe { LegacyImport::<u32>::open(&handle, device()) }.expect("memory");
+        slow(&stream, Duration::from_millis(100));
+        end(import);
+        assert!(stream.query().expect("no fault"), "the mapping went while the device was at work");
+    }
+}
+
+fn legacy_memory_is_closed_when_the_device_is_done() {
+    let buffer = LegacyBuffer::<u32>::new(device(), 10).expect("memory");
+    let (peer, mut sockets) = Peer::start("closer of legacy memory");
+    let handle = buffer.legacy_handle(..).expect("a handle");
+    sockets.other.write_all(&handle.to_bytes()).expect("the peer listens");
+    peer.finish();
     buffer.close().expect("it is freed");
 }
 
