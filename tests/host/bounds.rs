@@ -10,8 +10,7 @@ use crate::{alone, on_simulator, pinned, registered, with_each_kind};
 
 const MIB: usize = 1 << 20;
 
-#[test]
-fn a_cap_is_kept_and_the_reason_is_told() {
+pub fn a_cap_is_kept_and_the_reason_is_told() {
     alone(|device| {
         let capped = NumaAllocator::builder().near(device).cap(40 * MIB).build()?;
         let mut bytes = PinnedVec::<u8, _>::new_in(capped.clone());
@@ -27,8 +26,7 @@ fn a_cap_is_kept_and_the_reason_is_told() {
     });
 }
 
-#[test]
-fn trim_gives_everything_back() {
+pub fn trim_gives_everything_back() {
     with_each_kind(|_, pinned| {
         drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
         drop(PinnedBox::<[u8]>::zeroed(&pinned, 60 * MIB)?);
@@ -40,8 +38,7 @@ fn trim_gives_everything_back() {
     });
 }
 
-#[test]
-fn primed_memory_is_there() {
+pub fn primed_memory_is_there() {
     with_each_kind(|_, pinned| {
         pinned.prime(200 * MIB)?;
         let primed = pinned.reserved()?;
@@ -58,8 +55,7 @@ fn primed_memory_is_there() {
     });
 }
 
-#[test]
-fn priming_stays_below_the_cap() {
+pub fn priming_stays_below_the_cap() {
     alone(|device| {
         let capped = NumaAllocator::builder().near(device).cap(100 * MIB).build()?;
         let error = capped.prime(101 * MIB).unwrap_err();
@@ -69,8 +65,7 @@ fn priming_stays_below_the_cap() {
     });
 }
 
-#[test]
-fn more_than_any_machine_has_is_not_primed() {
+pub fn more_than_any_machine_has_is_not_primed() {
     with_each_kind(|_, pinned| {
         for bytes in [usize::MAX, isize::MAX as usize + 1, isize::MAX as usize] {
             let kind = on_one_cpu(|| pinned.prime(bytes)).unwrap_err().kind();
@@ -98,8 +93,7 @@ fn on_one_cpu<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(alone).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-#[test]
-fn free_registered_memory_joins_and_is_cut_again() {
+pub fn free_registered_memory_joins_and_is_cut_again() {
     alone(|device| {
         let pinned = registered(device)?;
         pinned.prime(64 * MIB)?;
@@ -119,8 +113,7 @@ fn free_registered_memory_joins_and_is_cut_again() {
     });
 }
 
-#[test]
-fn statistics_follow_the_blocks() {
+pub fn statistics_follow_the_blocks() {
     alone(|device| {
         let pinned = NumaAllocator::builder().near(device).chunk_size(4 * MIB).build()?;
         assert_eq!(pinned.stats(), Default::default());
@@ -141,8 +134,7 @@ fn statistics_follow_the_blocks() {
     });
 }
 
-#[test]
-fn chunk_sizes_out_of_range_are_refused() {
+pub fn chunk_sizes_out_of_range_are_refused() {
     alone(|device| {
         for bytes in [0, (1 << 30) + 1] {
             let error = NumaAllocator::builder().near(device).chunk_size(bytes).build().unwrap_err();
@@ -155,8 +147,7 @@ fn chunk_sizes_out_of_range_are_refused() {
     });
 }
 
-#[test]
-fn new_memory_is_waited_for() {
+pub fn new_memory_is_waited_for() {
     on_simulator(|sim, device| {
         let pinned = pinned(device)?;
         sim.set_delay(Duration::from_millis(2), 1);
@@ -169,8 +160,7 @@ fn new_memory_is_waited_for() {
     });
 }
 
-#[test]
-fn warm_blocks_cost_no_call() {
+pub fn warm_blocks_cost_no_call() {
     on_simulator(|sim, device| {
         let pinned = pinned(device)?;
         drop(PinnedBox::new(&pinned, [1_u8; 1000])?);

@@ -34,8 +34,7 @@ impl Drop for Counted {
     }
 }
 
-#[test]
-fn every_constructor_holds_what_it_is_given() {
+pub fn every_constructor_holds_what_it_is_given() {
     with_each_kind(|_, pinned| {
         assert_eq!(*PinnedBox::new(&pinned, 7_u8)?, 7);
         assert_eq!(*PinnedBox::from_slice(&pinned, &["a", "b"])?, ["a", "b"]);
@@ -48,8 +47,7 @@ fn every_constructor_holds_what_it_is_given() {
     });
 }
 
-#[test]
-fn no_bytes_take_no_memory() {
+pub fn no_bytes_take_no_memory() {
     with_each_kind(|_, pinned| {
         assert!(PinnedBox::<[u64]>::zeroed(&pinned, 0)?.is_empty());
         assert_eq!(PinnedBox::from_iter(&pinned, [(); 1000])?.len(), 1000);
@@ -58,8 +56,7 @@ fn no_bytes_take_no_memory() {
     });
 }
 
-#[test]
-fn elements_are_dropped_once() {
+pub fn elements_are_dropped_once() {
     with_each_kind(|_, pinned| {
         let alive = Rc::default();
         let boxed = PinnedBox::from_iter(&pinned, (0..100).map(|_| Counted::new(&alive)))?;
@@ -73,8 +70,7 @@ fn elements_are_dropped_once() {
     });
 }
 
-#[test]
-fn a_panic_half_way_leaks_nothing() {
+pub fn a_panic_half_way_leaks_nothing() {
     with_each_kind(|_, pinned| {
         let alive: Rc<Cell<isize>> = Rc::default();
         let make = |index| if index == 50 { panic!("half-way") } else { Counted::new(&alive) };
@@ -94,8 +90,7 @@ fn a_panic_half_way_leaks_nothing() {
     });
 }
 
-#[test]
-fn a_panic_while_failing_leaks_nothing() {
+pub fn a_panic_while_failing_leaks_nothing() {
     struct Bomb(bool);
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -111,8 +106,7 @@ fn a_panic_while_failing_leaks_nothing() {
     });
 }
 
-#[test]
-fn parts_make_a_box_again() {
+pub fn parts_make_a_box_again() {
     alone(|device| {
         let (pointer, handle) = PinnedBox::from_slice(&pinned(device)?, &[1_u32, 2, 3])?.into_raw_parts();
         // SAFETY: the parts of one box, used once.
@@ -125,8 +119,7 @@ fn parts_make_a_box_again() {
     });
 }
 
-#[test]
-fn lengths_that_overflow_are_refused() {
+pub fn lengths_that_overflow_are_refused() {
     with_each_kind(|_, pinned| {
         let error = PinnedBox::<[u64]>::zeroed(&pinned, usize::MAX / 4).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SizeOverflow);

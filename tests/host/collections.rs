@@ -13,8 +13,7 @@ use crate::with_each_kind;
 const fn assert_send_and_sync<T: Send + Sync>() {}
 const _: () = assert_send_and_sync::<PinnedVec<u32, NumaAllocator>>();
 
-#[test]
-fn a_vector_grows_and_shrinks() {
+pub fn a_vector_grows_and_shrinks() {
     with_each_kind(|_, pinned| {
         let mut words = PinnedVec::new_in(pinned.clone());
         words.extend(0..3_000_000_u32);
@@ -30,8 +29,7 @@ fn a_vector_grows_and_shrinks() {
     });
 }
 
-#[test]
-fn the_memory_outlives_the_handle_it_came_from() {
+pub fn the_memory_outlives_the_handle_it_came_from() {
     with_each_kind(|_, pinned| {
         let mut words = PinnedVec::with_capacity_in(10, pinned.clone());
         let moved = pinned;
@@ -44,8 +42,7 @@ fn the_memory_outlives_the_handle_it_came_from() {
     });
 }
 
-#[test]
-fn vectors_made_on_one_thread_end_on_another() {
+pub fn vectors_made_on_one_thread_end_on_another() {
     with_each_kind(|_, pinned| {
         let made: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> = (0..4_u8)
@@ -78,8 +75,7 @@ fn vectors_made_on_one_thread_end_on_another() {
     });
 }
 
-#[test]
-fn a_hash_map_keeps_its_entries() {
+pub fn a_hash_map_keeps_its_entries() {
     with_each_kind(|_, pinned| {
         let mut squares = HashMap::with_hasher_in(DefaultHashBuilder::default(), pinned.clone());
         for number in 0..100_000_u64 {
@@ -98,8 +94,7 @@ fn a_hash_map_keeps_its_entries() {
     });
 }
 
-#[test]
-fn a_scope_copies_there_and_back() {
+pub fn a_scope_copies_there_and_back() {
     with_each_kind(|device, pinned| {
         let stream = Stream::new(device)?;
         let mut input = PinnedVec::new_in(pinned.clone());
@@ -117,15 +112,14 @@ fn a_scope_copies_there_and_back() {
 }
 
 #[cfg(feature = "nightly")]
-mod standard {
+pub mod standard {
     use std::collections::{BTreeMap, VecDeque};
 
     use super::*;
 
     const _: () = assert_send_and_sync::<Vec<u32, NumaAllocator>>();
 
-    #[test]
-    fn vec_box_and_deque() {
+    pub fn vec_box_and_deque() {
         with_each_kind(|_, pinned| {
             let mut words = Vec::new_in(pinned.clone());
             words.extend(0..100_000_u32);
@@ -145,8 +139,7 @@ mod standard {
         });
     }
 
-    #[test]
-    fn ordered_map() {
+    pub fn ordered_map() {
         with_each_kind(|_, pinned| {
             let mut names = BTreeMap::new_in(pinned.clone());
             for number in (0..10_000_u32).rev() {

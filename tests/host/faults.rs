@@ -88,8 +88,7 @@ fn counting(test: impl FnOnce()) {
     on_drop_error(|error| eprintln!("{error}"));
 }
 
-#[test]
-fn each_call_may_fail() {
+pub fn each_call_may_fail() {
     on_simulator(|sim, device| {
         counting(|| {
             for (place, error) in [(0, 2), (0, 999), (1, 2), (1, 1), (1, 999), (2, 2), (3, 2)] {
@@ -111,8 +110,7 @@ fn each_call_may_fail() {
     });
 }
 
-#[test]
-fn many_calls_may_fail() {
+pub fn many_calls_may_fail() {
     on_simulator(|sim, device| {
         counting(|| {
             let mut told_in_all = 0;
@@ -128,8 +126,7 @@ fn many_calls_may_fail() {
     });
 }
 
-#[test]
-fn what_could_not_be_freed_counts_against_the_cap() {
+pub fn what_could_not_be_freed_counts_against_the_cap() {
     on_simulator(|sim, device| {
         counting(|| {
             TOLD.store(0, Ordering::SeqCst);

@@ -10,10 +10,9 @@ use allocator_api2::vec::Vec as PinnedVec;
 use cuda_mempool::host::{NumaAllocator, PinnedBox, Stats};
 use cuda_mempool::{sys, Result, Stream};
 
-use crate::{alone, on_simulator, pinned, registered, with_each_kind};
+use crate::{alone, on_simulator, pinned, registered, skip, with_each_kind};
 
-#[test]
-fn clones_are_equal_and_others_are_not() {
+pub fn clones_are_equal_and_others_are_not() {
     alone(|device| {
         let (first, second) = (pinned(device)?, pinned(device)?);
         assert_eq!(first, first.clone());
@@ -22,8 +21,7 @@ fn clones_are_equal_and_others_are_not() {
     });
 }
 
-#[test]
-fn the_last_handle_gives_everything_back() {
+pub fn the_last_handle_gives_everything_back() {
     on_simulator(|sim, device| {
         let before = sim.live();
         let pinned = pinned(device)?;
@@ -38,8 +36,7 @@ fn the_last_handle_gives_everything_back() {
     });
 }
 
-#[test]
-fn registered_memory_is_given_back_too() {
+pub fn registered_memory_is_given_back_too() {
     on_simulator(|sim, device| {
         let before = sim.live();
         let pinned = registered(device)?;
@@ -53,8 +50,7 @@ fn registered_memory_is_given_back_too() {
     });
 }
 
-#[test]
-fn a_leaked_collection_keeps_its_memory() {
+pub fn a_leaked_collection_keeps_its_memory() {
     with_each_kind(|_, pinned| {
         let mut words = PinnedVec::new_in(pinned);
         words.extend(0..1000_u32);
@@ -65,8 +61,7 @@ fn a_leaked_collection_keeps_its_memory() {
     });
 }
 
-#[test]
-fn blocks_lost_by_hand_go_with_the_allocator() {
+pub fn blocks_lost_by_hand_go_with_the_allocator() {
     on_simulator(|sim, device| {
         let before = sim.live();
         let pinned = pinned(device)?;
@@ -94,8 +89,7 @@ impl log::Log for Warnings {
     fn flush(&self) {}
 }
 
-#[test]
-fn blocks_lost_by_hand_are_reported_in_debug_builds() {
+pub fn blocks_lost_by_hand_are_reported_in_debug_builds() {
     static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
     alone(|device| {
         log::set_logger(&WARNINGS).expect("no other test logs");
@@ -112,8 +106,7 @@ fn blocks_lost_by_hand_are_reported_in_debug_builds() {
     });
 }
 
-#[test]
-fn a_forked_child_touches_nothing() {
+pub fn a_forked_child_touches_nothing() {
     with_each_kind(|_, pinned| {
         let small = PinnedBox::<[u8]>::zeroed(&pinned, 100)?;
         let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
@@ -144,8 +137,7 @@ fn a_forked_child_touches_nothing() {
     });
 }
 
-#[test]
-fn a_child_forked_while_others_allocate_does_not_hang() {
+pub fn a_child_forked_while_others_allocate_does_not_hang() {
     with_each_kind(|_, pinned| {
         let done = AtomicBool::new(false);
         let allocate = || {
@@ -183,34 +175,29 @@ fn a_child_forked_while_others_allocate_does_not_hang() {
     });
 }
 
-#[test]
-fn a_capture_elsewhere_goes_on_beside_small_allocations() {
+pub fn a_capture_elsewhere_goes_on_beside_small_allocations() {
     a_capture_elsewhere_goes_on_beside(|pinned| {
         drop(PinnedBox::<[u8]>::zeroed(&pinned, 100)?);
         Ok(())
     });
 }
 
-#[test]
-fn a_capture_elsewhere_goes_on_beside_large_allocations() {
+pub fn a_capture_elsewhere_goes_on_beside_large_allocations() {
     a_capture_elsewhere_goes_on_beside(|pinned| {
         drop(PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?);
         Ok(())
     });
 }
 
-#[test]
-fn a_capture_elsewhere_goes_on_beside_priming() {
+pub fn a_capture_elsewhere_goes_on_beside_priming() {
     a_capture_elsewhere_goes_on_beside(|pinned| pinned.prime(64 << 20));
 }
 
-#[test]
-fn a_capture_elsewhere_goes_on_beside_trimming() {
+pub fn a_capture_elsewhere_goes_on_beside_trimming() {
     a_capture_elsewhere_goes_on_beside(|pinned| pinned.trim().map(drop));
 }
 
-#[test]
-fn a_capture_elsewhere_goes_on_beside_the_last_drop() {
+pub fn a_capture_elsewhere_goes_on_beside_the_last_drop() {
     a_capture_elsewhere_goes_on_beside(|pinned| {
         drop(pinned);
         Ok(())
@@ -226,7 +213,7 @@ fn a_capture_elsewhere_goes_on_beside(work: impl Fn(NumaAllocator) -> Result<()>
         // SAFETY: the stream is alive.
         let begun = unsafe { sys::cudaStreamBeginCapture(stream.as_raw(), mode) };
         if begun == sys::cudaError_t::cudaErrorNotSupported {
-            eprintln!("skipped: this runtime does not capture");
+            skip("this runtime does not capture");
             return Ok(());
         }
         assert_eq!(begun, sys::cudaError_t::cudaSuccess);
@@ -242,8 +229,7 @@ fn a_capture_elsewhere_goes_on_beside(work: impl Fn(NumaAllocator) -> Result<()>
     });
 }
 
-#[test]
-fn the_last_handle_may_go_on_any_thread() {
+pub fn the_last_handle_may_go_on_any_thread() {
     alone(|device| {
         let words = PinnedBox::from_slice(&pinned(device)?, &[1_u32; 100])?;
         let (sender, receiver) = mpsc::channel();

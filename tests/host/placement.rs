@@ -5,10 +5,9 @@ use std::ffi::{c_int, c_ulong, c_void};
 use cuda_mempool::host::{NumaAllocator, PinnedBox};
 use cuda_mempool::{Device, ErrorKind, Location};
 
-use crate::{alone, node_of, on_simulator, pinned, with_each_kind};
+use crate::{alone, node_of, on_simulator, pinned, skip, with_each_kind};
 
-#[test]
-fn near_a_device_is_its_node() {
+pub fn near_a_device_is_its_node() {
     alone(|device| {
         let expected = device.host_numa_node()?.expect("the device tells its node");
         assert_eq!(node_of(&pinned(device)?), expected);
@@ -16,8 +15,7 @@ fn near_a_device_is_its_node() {
     });
 }
 
-#[test]
-fn addresses_tell_their_node() {
+pub fn addresses_tell_their_node() {
     with_each_kind(|_, pinned| {
         let small = PinnedBox::from_slice(&pinned, &[1_u8])?;
         let large = PinnedBox::<[u8]>::zeroed(&pinned, 50 << 20)?;
@@ -55,12 +53,11 @@ fn kernel_says(address: *const u8) -> Result<u32, std::io::Error> {
 
 /// The driver may map the memory of a pool so that the kernel has no pages to tell of. Then the mapping itself must be the
 /// driver's.
-#[test]
-fn the_kernel_agrees() {
+pub fn the_kernel_agrees() {
     with_each_kind(|_, pinned| {
         let ordinary = vec![1_u8; 8192];
         if let Err(error) = kernel_says(&ordinary[4096]) {
-            eprintln!("skipped: the kernel does not tell where ordinary memory is: {error}");
+            skip(format_args!("the kernel does not tell where ordinary memory is: {error}"));
             return Ok(());
         }
         let bytes = PinnedBox::from_fn(&pinned, 40 << 20, |index| index as u8)?;
@@ -70,7 +67,7 @@ fn the_kernel_agrees() {
                 Err(error) => {
                     assert!(pinned.pool().is_some(), "the kernel answers {error}");
                     assert!(mapping_of(&bytes[index]).contains("nvidia"), "the kernel answers {error}");
-                    eprintln!("skipped: the kernel does not look into the driver's mapping: {error}");
+                    skip(format_args!("the kernel does not look into the driver's mapping: {error}"));
                     return Ok(());
                 }
             }
@@ -90,8 +87,7 @@ fn mapping_of(address: *const u8) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-#[test]
-fn a_node_that_does_not_exist_is_named() {
+pub fn a_node_that_does_not_exist_is_named() {
     alone(|_| {
         for node in [4096, u32::MAX] {
             let error = NumaAllocator::builder().node(node).build().unwrap_err();
@@ -102,8 +98,7 @@ fn a_node_that_does_not_exist_is_named() {
     });
 }
 
-#[test]
-fn a_place_must_be_chosen_and_on_the_host() {
+pub fn a_place_must_be_chosen_and_on_the_host() {
     alone(|device| {
         let none = NumaAllocator::builder().build().unwrap_err();
         let on_device = NumaAllocator::builder().location(Location::Device(device)).build().unwrap_err();
@@ -115,8 +110,7 @@ fn a_place_must_be_chosen_and_on_the_host() {
     });
 }
 
-#[test]
-fn the_host_as_a_whole_is_a_choice() {
+pub fn the_host_as_a_whole_is_a_choice() {
     alone(|_| {
         match NumaAllocator::builder().location(Location::Host).build() {
             Ok(pinned) => {
@@ -127,15 +121,14 @@ fn the_host_as_a_whole_is_a_choice() {
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
-                eprintln!("skipped: {error}");
+                skip(error);
             }
         }
         Ok(())
     });
 }
 
-#[test]
-fn registered_memory_needs_no_pools() {
+pub fn registered_memory_needs_no_pools() {
     on_simulator(|sim, device| {
         sim.set_versions(13000, 12010);
         let anywhere = NumaAllocator::builder().location(Location::Host).registered().build();
@@ -151,8 +144,7 @@ fn registered_memory_needs_no_pools() {
     });
 }
 
-#[test]
-fn registered_memory_is_of_nodes_that_there_are() {
+pub fn registered_memory_is_of_nodes_that_there_are() {
     alone(|_| {
         for node in [4096, u32::MAX] {
             let error = NumaAllocator::builder().node(node).registered().build().unwrap_err();
@@ -163,8 +155,7 @@ fn registered_memory_is_of_nodes_that_there_are() {
     });
 }
 
-#[test]
-fn an_old_driver_is_named() {
+pub fn an_old_driver_is_named() {
     on_simulator(|sim, device| {
         let build = |location| NumaAllocator::builder().location(location).build().unwrap_err();
         sim.set_versions(13000, 12040);
@@ -182,8 +173,7 @@ fn an_old_driver_is_named() {
     });
 }
 
-#[test]
-fn a_node_whose_pools_the_driver_refuses_is_named() {
+pub fn a_node_whose_pools_the_driver_refuses_is_named() {
     on_simulator(|sim, _| {
         sim.add_faults("cudaMemPoolCreate#1=1").expect("a rule");
         let error = NumaAllocator::builder().node(0).build().unwrap_err();
@@ -195,11 +185,10 @@ fn a_node_whose_pools_the_driver_refuses_is_named() {
     });
 }
 
-#[test]
-fn all_nodes_of_the_machine_work() {
+pub fn all_nodes_of_the_machine_work() {
     alone(|_| {
         let Ok(list) = std::fs::read_to_string("/sys/devices/system/node/has_memory") else {
-            eprintln!("skipped: the kernel does not list NUMA nodes");
+            skip("the kernel does not list NUMA nodes");
             return Ok(());
         };
         let nodes = list.trim().split(',').flat_map(|range| {

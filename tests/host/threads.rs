@@ -48,8 +48,7 @@ fn hammer(pinned: &NumaAllocator, seed: u64, until: Instant, next: &SyncSender<B
     }
 }
 
-#[test]
-fn vectors_pass_between_threads() {
+pub fn vectors_pass_between_threads() {
     with_each_kind(|_, pinned| {
         let until = Instant::now() + duration();
         let seed = fastrand::u64(..);

@@ -25,8 +25,7 @@ fn fill(block: NonNull<[u8]>, value: u8) {
     unsafe { block.cast::<u8>().as_ptr().write_bytes(value, block.len()) };
 }
 
-#[test]
-fn alignments_up_to_a_mebibyte() {
+pub fn alignments_up_to_a_mebibyte() {
     with_each_kind(|_, pinned| {
         let mut blocks = Vec::new();
         for power in 0..=20 {
@@ -49,8 +48,7 @@ fn alignments_up_to_a_mebibyte() {
     });
 }
 
-#[test]
-fn nothing_is_allocated_for_zero_bytes() {
+pub fn nothing_is_allocated_for_zero_bytes() {
     with_each_kind(|_, pinned| {
         for align in [1, 64, 1 << 20] {
             let nothing = layout(0, align);
@@ -66,8 +64,7 @@ fn nothing_is_allocated_for_zero_bytes() {
     });
 }
 
-#[test]
-fn zeroed_memory_is_zero_to_its_end() {
+pub fn zeroed_memory_is_zero_to_its_end() {
     with_each_kind(|_, pinned| {
         for size in SIZES {
             let layout = layout(size, 8);
@@ -84,8 +81,7 @@ fn zeroed_memory_is_zero_to_its_end() {
     });
 }
 
-#[test]
-fn growing_keeps_the_contents_and_zeroes_the_rest() {
+pub fn growing_keeps_the_contents_and_zeroes_the_rest() {
     with_each_kind(|_, pinned| {
         let larger = SIZES[1..].iter().chain(&[50 << 20]);
         for ((old, new), align) in SIZES.into_iter().zip(larger.copied()).flat_map(|pair| [(pair, 1), (pair, 4096)]) {
@@ -108,8 +104,7 @@ fn growing_keeps_the_contents_and_zeroes_the_rest() {
     });
 }
 
-#[test]
-fn alignment_may_change_on_the_way() {
+pub fn alignment_may_change_on_the_way() {
     with_each_kind(|_, pinned| {
         for (old, new) in [(8, 4096), (4096, 8), (16, 32), (64, 1 << 20), (1 << 20, 1)] {
             let (old, new) = (layout(3000, old), layout(5000, new));
@@ -126,8 +121,7 @@ fn alignment_may_change_on_the_way() {
     });
 }
 
-#[test]
-fn the_reported_length_can_be_used_and_freed_with() {
+pub fn the_reported_length_can_be_used_and_freed_with() {
     with_each_kind(|_, pinned| {
         for size in SIZES {
             let block = pinned.allocate(layout(size, 8)).unwrap();
@@ -140,8 +134,7 @@ fn the_reported_length_can_be_used_and_freed_with() {
     });
 }
 
-#[test]
-fn failure_is_an_alloc_error_with_a_reason() {
+pub fn failure_is_an_alloc_error_with_a_reason() {
     with_each_kind(|_, pinned| {
         assert!(pinned.take_last_error().is_none());
         let absurd = layout(isize::MAX as usize, 1);
@@ -162,8 +155,7 @@ fn failure_is_an_alloc_error_with_a_reason() {
     });
 }
 
-#[test]
-fn a_clone_frees_what_its_original_allocated() {
+pub fn a_clone_frees_what_its_original_allocated() {
     alone(|device| {
         let first = pinned(device)?;
         let second = first.clone();
@@ -178,8 +170,7 @@ fn a_clone_frees_what_its_original_allocated() {
     });
 }
 
-#[test]
-fn blocks_without_the_trait_tell_the_reason() {
+pub fn blocks_without_the_trait_tell_the_reason() {
     alone(|device| {
         let pinned = pinned(device)?;
         let (short, long, absurd) = (layout(100, 8), layout(10_000, 64), layout(1 << 50, 8));

@@ -180,8 +180,7 @@ fn keeps_its_promises(builder: &NumaAllocatorBuilder) {
     outcome.unwrap_or_else(|why| panic!("{why}"));
 }
 
-#[test]
-fn the_trait_keeps_its_promises() {
+pub fn the_trait_keeps_its_promises() {
     alone(|device| {
         keeps_its_promises(&NumaAllocator::builder().near(device));
         keeps_its_promises(&NumaAllocator::builder().near(device).registered());
