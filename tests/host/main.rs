@@ -129,6 +129,8 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let trial = |&(name, test): &Test| {
         Trial::ignorable_test(name, move || {
+            // What an earlier test said that then failed.
+            drop(skipped());
             test();
             Ok(skipped().map_or(Completion::Completed, Completion::ignored_with))
         })
