@@ -76,6 +76,7 @@ fn suites() -> Result<()> {
     for cuda in wheels::SUPPORTED {
         cuda.root()?;
     }
+    wheels::libclang()?;
     wheels::nvcc()?;
     wheels::rmm()?;
     if !counts::has_valgrind() {
